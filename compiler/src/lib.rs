@@ -1,1 +1,5 @@
-//! x
+//! The GraphMend compiler: ONNX model in, cache file out.
+#![forbid(unsafe_code)]
+
+pub mod dtype;
+pub mod kernel;
