@@ -2,4 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod dtype;
+pub mod error;
 pub mod kernel;
