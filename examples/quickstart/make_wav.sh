@@ -5,6 +5,7 @@
 #
 # Needs espeak-ng and sox (Debian: apt-get install espeak-ng sox).  The pauses hold low noise rather than zeros, as a
 # microphone's would.  The same versions of both programs give the same bytes.
+# shellcheck disable=SC2086  # $form is a list of options
 set -eu
 out=${1:-$(dirname "$0")/speech.wav}
 for tool in espeak-ng sox; do

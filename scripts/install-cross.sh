@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs on Debian (or a relative of it) what building and testing for other CPUs needs.  Run as root or with sudo.
+#
+#   scripts/install-cross.sh [--rustup] [--firmware-c]
+#
+# C cross compilers and libraries for aarch64 and riscv64, QEMU for programs and for whole boards, a linker for
+# firmware, and Rust for other targets: Debian's rustc, cargo and library sources, from which scripts/cargo-cross.sh
+# builds the standard library itself; with --rustup the ready-made targets of the rustup that is there instead.
+# --firmware-c adds C compilers for Cortex-M and 32-bit RISC-V without an operating system.
+# Run again, it does nothing if all is there.
+set -euo pipefail
+
+# The same list as in cargo-cross.sh.
+targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
+packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user qemu-system-arm qemu-system-misc'
+rustup=no
+for arg; do
+    case $arg in
+        --rustup) rustup=yes ;;
+        --firmware-c) packages="$packages gcc-arm-none-eabi gcc-riscv64-unknown-elf" ;;
+        -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
+        *) echo "install-cross.sh: unknown argument $arg" >&2; exit 2 ;;
+    esac
+done
+[ "$rustup" = yes ] || packages="$packages rustc-web cargo-web rust-web-src"
+
+command -v apt-get > /dev/null || {
+    echo "install-cross.sh: no apt-get here; install the equivalents of: $packages lld" >&2
+    exit 1
+}
+installed() { dpkg-query -W -f '${Status}\n' "$1" 2> /dev/null | grep -q '^install ok installed$'; }
+
+missing=
+for p in $packages; do installed "$p" || missing="$missing $p"; done
+# The linker must be about as new as the LLVM inside rustc: take the newest that there is, whatever its number.
+lld=$(dpkg-query -W -f '${Package} ${Status}\n' 'lld*' 2> /dev/null | grep -E '^lld-[0-9]+ install ok installed$' || true)
+
+if [ -n "$missing" ] || [ -z "$lld" ]; then
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -q update
+    [ -n "$lld" ] || missing="$missing $(apt-cache --names-only search '^lld-[0-9]+$' | cut -d' ' -f1 | sort -V | tail -1)"
+    echo "install-cross.sh: installing$missing"
+    # --no-remove: Debian's rustc-web replaces Debian's own rustc and rustup packages, which is not ours to decide.
+    # shellcheck disable=SC2086
+    apt-get -q -y --no-remove --no-install-recommends install $missing || {
+        echo "install-cross.sh: failed. If Debian's packages rustc or rustup are in the way, remove them or use --rustup" >&2
+        exit 1
+    }
+fi
+
+if [ "$rustup" = yes ]; then
+    command -v rustup > /dev/null || { echo "install-cross.sh: --rustup, but no rustup here" >&2; exit 1; }
+    # shellcheck disable=SC2086
+    rustup target add $targets
+    echo "install-cross.sh: ready, with rustup's targets"
+else
+    echo "install-cross.sh: ready, with $(/usr/bin/rustc --version | cut -d' ' -f1,2) from Debian's packages"
+fi
