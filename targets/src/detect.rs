@@ -1,0 +1,190 @@
+//! Detection of the machine that the program runs on.
+//!
+//! Features come from the standard library, which asks the CPU on x86-64 and the operating system elsewhere (under an
+//! emulator: the emulated CPU). Cache sizes come from Linux's sysfs where it is there; they only choose tiles.
+
+use std::fs;
+use std::path::Path;
+
+use crate::arch::Arch;
+use crate::cpu::{Cpu, vectors};
+use crate::features::Features;
+use crate::presets::lookup;
+
+/// Adds a feature to a set when the macro of the standard library sees it.
+macro_rules! detect {
+    ($detected:ident, $module:ident: $($name:tt => $constant:ident,)+) => {{
+        let mut set = Features::NONE;
+        $(
+            if std::arch::$detected!($name) {
+                set = set.or(crate::features::$module::$constant);
+            }
+        )+
+        set
+    }};
+}
+
+#[cfg(target_arch = "x86_64")]
+fn features() -> Features {
+    detect!(is_x86_feature_detected, x86:
+        "sse3" => SSE3, "ssse3" => SSSE3, "sse4.1" => SSE41, "sse4.2" => SSE42, "popcnt" => POPCNT,
+        "avx" => AVX, "avx2" => AVX2, "fma" => FMA, "bmi1" => BMI1, "bmi2" => BMI2, "lzcnt" => LZCNT,
+        "f16c" => F16C, "movbe" => MOVBE, "cmpxchg16b" => CMPXCHG16B,
+        "avx512f" => AVX512F, "avx512bw" => AVX512BW, "avx512cd" => AVX512CD, "avx512dq" => AVX512DQ,
+        "avx512vl" => AVX512VL, "avx512vnni" => AVX512VNNI, "avx512bf16" => AVX512BF16,
+        "avx512fp16" => AVX512FP16, "avx512vbmi" => AVX512VBMI, "avx512vbmi2" => AVX512VBMI2,
+        "avx512ifma" => AVX512IFMA, "avx512bitalg" => AVX512BITALG, "avx512vpopcntdq" => AVX512VPOPCNTDQ,
+        "avxvnni" => AVXVNNI, "gfni" => GFNI,
+    )
+}
+
+#[cfg(target_arch = "aarch64")]
+fn features() -> Features {
+    detect!(is_aarch64_feature_detected, aarch64:
+        "neon" => NEON, "crc" => CRC, "aes" => AES, "sha2" => SHA2, "lse" => LSE, "rdm" => RDM,
+        "fp16" => FP16, "dotprod" => DOTPROD, "rcpc" => RCPC, "fhm" => FHM, "fcma" => FCMA,
+        "jsconv" => JSCONV, "i8mm" => I8MM, "bf16" => BF16, "sha3" => SHA3, "flagm" => FLAGM,
+        "lse2" => LSE2, "frintts" => FRINTTS, "sve" => SVE, "sve2" => SVE2,
+    )
+}
+
+#[cfg(target_arch = "riscv64")]
+fn features() -> Features {
+    let seen = detect!(is_riscv_feature_detected, riscv:
+        "m" => M, "a" => A, "f" => F, "d" => D, "c" => C, "v" => V, "zba" => ZBA, "zbb" => ZBB,
+        "zbc" => ZBC, "zbs" => ZBS, "zfhmin" => ZFHMIN, "zfh" => ZFH, "zvfhmin" => ZVFHMIN,
+        "zvfh" => ZVFH, "zicond" => ZICOND, "zfa" => ZFA, "zcb" => ZCB, "zvbb" => ZVBB,
+        "zicsr" => ZICSR, "zifencei" => ZIFENCEI,
+    );
+    // A Linux system of this architecture is RV64GC: older kernels do not report the parts one by one.
+    let base = lookup("riscv64").map_or(Features::NONE, |cpu| cpu.features);
+    seen.or(base).with_implied(Arch::Riscv64)
+}
+
+#[cfg(not(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64"
+)))]
+fn features() -> Features {
+    Features::NONE
+}
+
+/// This machine, named `native`. `None` on an architecture that GraphMend has no code for.
+pub fn native() -> Option<Cpu> {
+    let arch = Arch::of_this_program()?;
+    let like = match arch {
+        Arch::X86_64 => lookup("x86-64"),
+        Arch::Aarch64 => lookup("aarch64"),
+        Arch::Riscv64 => lookup("riscv64"),
+        Arch::Arm | Arch::Riscv32 => None,
+    }?;
+    let features = features();
+    let (vector_bits, vector_regs) = vectors(arch, features);
+    let caches = caches(Path::new("/sys/devices/system/cpu/cpu0/cache"));
+    Some(Cpu {
+        name: "native",
+        features,
+        description: "the machine that packs",
+        vector_bits,
+        vector_regs,
+        l1d_bytes: caches.l1d.unwrap_or(like.l1d_bytes),
+        l2_bytes: caches.l2.unwrap_or(like.l2_bytes),
+        cache_line: caches.line.unwrap_or(like.cache_line),
+        ..like
+    })
+}
+
+#[derive(Default, PartialEq, Debug)]
+struct Caches {
+    l1d: Option<u32>,
+    l2: Option<u32>,
+    line: Option<u32>,
+}
+
+/// Reads the sizes from a sysfs folder; what is not there or not sensible stays unknown.
+fn caches(folder: &Path) -> Caches {
+    let mut found = Caches::default();
+    for index in 0..8 {
+        let folder = folder.join(format!("index{index}"));
+        let read = |name: &str| {
+            fs::read_to_string(folder.join(name))
+                .ok()
+                .map(|text| text.trim().to_owned())
+        };
+        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size"))
+        else {
+            continue;
+        };
+        let size = bytes(&size);
+        match (level.as_str(), kind.as_str()) {
+            ("1", "Data" | "Unified") => {
+                found.l1d = size;
+                found.line = read("coherency_line_size")
+                    .and_then(|line| line.parse().ok())
+                    .filter(|line: &u32| (16..=1024).contains(line) && line.is_power_of_two());
+            }
+            ("2", "Data" | "Unified") => found.l2 = size,
+            _ => {}
+        }
+    }
+    found
+}
+
+/// `48K`, `2M` or plain bytes.
+fn bytes(text: &str) -> Option<u32> {
+    let (digits, unit) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u32>()
+        .ok()?
+        .checked_mul(unit)
+        .filter(|size| *size > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_is_consistent() {
+        let Some(cpu) = native() else {
+            assert!(!matches!(
+                Arch::of_this_program(),
+                Some(Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64)
+            ));
+            return;
+        };
+        assert_eq!(cpu.name, "native");
+        assert_eq!(Some(cpu.arch), Arch::of_this_program());
+        assert_eq!(
+            vectors(cpu.arch, cpu.features),
+            (cpu.vector_bits, cpu.vector_regs)
+        );
+        let base = match cpu.arch {
+            Arch::X86_64 => "x86-64",
+            Arch::Aarch64 => "aarch64",
+            _ => "riscv64",
+        };
+        assert!(cpu.runs_code_for(&lookup(base).unwrap()));
+        assert!(cpu.l1d_bytes >= 4096 && cpu.cache_line >= 16);
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_unit() {
+        assert_eq!(bytes("48K"), Some(48 << 10));
+        assert_eq!(bytes("2M"), Some(2 << 20));
+        assert_eq!(bytes("512"), Some(512));
+        for bad in ["", "K", "0K", "9999999M", "-1K", "é"] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn without_sysfs_nothing_is_known() {
+        assert_eq!(caches(Path::new("/nonexistent")), Caches::default());
+    }
+}
