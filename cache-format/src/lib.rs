@@ -9,14 +9,27 @@
 extern crate alloc;
 
 pub mod abi;
+mod bytes;
+pub mod check;
 mod dtype;
+mod error;
+pub mod file;
 #[cfg(feature = "alloc")]
 pub mod meta;
 mod op;
+pub mod plan;
+#[cfg(feature = "alloc")]
+pub mod read;
 #[cfg(feature = "alloc")]
 pub mod spec;
+pub mod tensors;
+#[cfg(feature = "alloc")]
+pub mod text;
+#[cfg(feature = "alloc")]
+pub mod write;
 
 pub use dtype::DType;
+pub use error::FormatError;
 pub use op::BinOp;
 
 /// A BLAKE3 digest.

@@ -1,5 +1,5 @@
-//! What a cache file holds, as plain data: the compiler fills a [`FileSpec`], `write` lays it out,
-//! `read` gives it back.
+//! What a cache file holds, as plain data: the compiler fills a [`FileSpec`], [`write`](crate::write::write()) lays it out,
+//! [`read`](crate::read::read()) gives it back.
 //!
 //! # The plan machine
 //!
