@@ -1,0 +1,196 @@
+//! The data types of a tensor program.
+
+use super::expr::Expr;
+use crate::dtype::DType;
+use crate::kernel::builder::Builder;
+use crate::kernel::ir::{Buf, Reg};
+use crate::sym::{Int, VarId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A tensor of a [`Program`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TensorId(pub u32);
+
+/// How a reduction combines; the neutral element is 0, 1, the lowest, the highest value of the type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ReduceKind {
+    /// Sum, in any order.
+    Sum,
+    /// Product, in any order.
+    Prod,
+    /// Maximum (NaN wins).
+    Max,
+    /// Minimum (NaN wins).
+    Min,
+}
+
+/// A kernel written by hand in kernel IR.
+#[derive(Clone)]
+pub struct Custom {
+    /// Name for people.
+    pub name: String,
+    /// Tensors read.
+    pub inputs: Vec<TensorId>,
+    /// Types and shapes of the tensors written.
+    pub outputs: Vec<(DType, Vec<Int>)>,
+    /// Work space, never read before it is written: types and element counts.
+    pub scratch: Vec<(DType, Int)>,
+    /// Writes the body. Output elements start undefined.
+    pub generate: Arc<dyn Fn(&mut KernelCx<'_>) + Send + Sync>,
+}
+
+/// What the writer of a [`Custom`] kernel works with.
+pub struct KernelCx<'a> {
+    /// Builder of the kernel's body.
+    pub b: &'a mut Builder,
+    /// Buffers of the inputs, row-major and contiguous.
+    pub inputs: Vec<Buf>,
+    /// Buffers of the outputs.
+    pub outputs: Vec<Buf>,
+    /// Buffers of the work space.
+    pub scratch: Vec<Buf>,
+    /// Gives the run-time value of an index expression free of loop indices, as `i64`.
+    pub int: &'a mut dyn FnMut(&mut Builder, Int) -> Reg,
+    /// Emits a scalar expression without loads (activation functions), given registers for its accumulators.
+    pub expr: &'a mut dyn FnMut(&mut Builder, Expr, &[Reg]) -> Reg,
+}
+
+impl KernelCx<'_> {
+    /// The run-time value of `i`.
+    pub fn int(&mut self, i: impl Into<Int>) -> Reg {
+        (self.int)(self.b, i.into())
+    }
+}
+
+/// How a tensor's elements are given.
+#[derive(Clone)]
+pub enum Def {
+    /// The model's input with this number.
+    Input(usize),
+    /// Constant, row-major little-endian bytes.
+    Const(Arc<Vec<u8>>),
+    /// The element at `vars` is `body`.
+    Map {
+        /// One index variable an axis.
+        vars: Vec<VarId>,
+        /// The element.
+        body: Expr,
+    },
+    /// The element at `vars` is `body` combined over all `rvars`.
+    Reduce {
+        /// One index variable an axis.
+        vars: Vec<VarId>,
+        /// Reduced index variables, outermost first.
+        rvars: Vec<VarId>,
+        /// How.
+        kind: ReduceKind,
+        /// What.
+        body: Expr,
+    },
+    /// A sequential fold over all `rvars` in row-major order, with several accumulators: `acc = init`, then
+    /// `acc = step(acc)` for each index, then the element is `result(acc)`.
+    Fold {
+        /// One index variable an axis.
+        vars: Vec<VarId>,
+        /// Folded index variables, outermost first.
+        rvars: Vec<VarId>,
+        /// Start values (may depend on `vars`).
+        init: Vec<Expr>,
+        /// New values from `Acc(k)`, `vars` and `rvars`, all computed before any is assigned.
+        step: Vec<Expr>,
+        /// Element from `Acc(k)` and `vars`.
+        result: Expr,
+    },
+    /// The same elements in the same order; only the shape differs.
+    View(TensorId),
+    /// Output number `.1` of a hand-written kernel.
+    Custom(Arc<Custom>, usize),
+    /// Assigned by control flow (result of an `If`).
+    Slot,
+}
+
+/// A tensor: type, shape and definition. Stored row-major, contiguous.
+#[derive(Clone)]
+pub struct Tensor {
+    /// Name for people: the ONNX value, or that of the node that made it.
+    pub name: String,
+    /// The ONNX node it comes from.
+    pub node: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: Vec<Int>,
+    /// Elements.
+    pub def: Def,
+}
+
+/// A condition that must hold at run time; otherwise the run ends with an error.
+#[derive(Clone, Debug)]
+pub enum Check {
+    /// Both equal.
+    Equal(Int, Int, String),
+    /// The first at most the second.
+    AtMost(Int, Int, String),
+}
+
+/// A step of a block, in order of execution.
+#[derive(Clone)]
+pub enum Step {
+    /// Defines a tensor.
+    Define(TensorId),
+    /// Checks a condition.
+    Check(Check),
+    /// Runs one of two blocks.
+    If {
+        /// Not zero: `then`.
+        cond: Int,
+        /// First block.
+        then: Block,
+        /// Its results.
+        then_results: Vec<TensorId>,
+        /// Second block.
+        other: Block,
+        /// Its results.
+        other_results: Vec<TensorId>,
+        /// The `Slot` tensors that hold the results of whichever block ran.
+        results: Vec<TensorId>,
+        /// Symbols of the results' shapes with their values in each block.
+        dims: Vec<(VarId, Int, Int)>,
+    },
+}
+
+/// A list of steps.
+#[derive(Clone, Default)]
+pub struct Block {
+    /// In order of execution.
+    pub steps: Vec<Step>,
+}
+
+/// A whole model as tensor expressions.
+#[derive(Clone, Default)]
+pub struct Program {
+    /// All tensors.
+    pub tensors: Vec<Tensor>,
+    /// The steps.
+    pub main: Block,
+    /// Inputs, in order.
+    pub inputs: Vec<TensorId>,
+    /// Outputs, in order.
+    pub outputs: Vec<TensorId>,
+    /// Names of inputs and outputs as in the model.
+    pub input_names: Vec<String>,
+    /// Names of the outputs.
+    pub output_names: Vec<String>,
+    /// Symbols that are a dimension of an input: input number and axis.
+    pub dim_vars: BTreeMap<VarId, (usize, usize)>,
+    /// Symbols read from data: an element of an integer tensor.
+    pub data_vars: BTreeMap<VarId, (TensorId, i64)>,
+}
+
+impl Program {
+    /// The tensor `id`.
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.0 as usize]
+    }
+}
