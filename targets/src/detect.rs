@@ -50,15 +50,63 @@ fn features() -> Features {
 
 #[cfg(target_arch = "riscv64")]
 fn features() -> Features {
-    let seen = detect!(is_riscv_feature_detected, riscv:
-        "m" => M, "a" => A, "f" => F, "d" => D, "c" => C, "v" => V, "zba" => ZBA, "zbb" => ZBB,
-        "zbc" => ZBC, "zbs" => ZBS, "zfhmin" => ZFHMIN, "zfh" => ZFH, "zvfhmin" => ZVFHMIN,
-        "zvfh" => ZVFH, "zicond" => ZICOND, "zfa" => ZFA, "zcb" => ZCB, "zvbb" => ZVBB,
-        "zicsr" => ZICSR, "zifencei" => ZIFENCEI,
+    // The library detects V and the later extensions too, but not yet in its stable part.
+    let mut seen = detect!(is_riscv_feature_detected, riscv:
+        "m" => M, "a" => A, "c" => C, "zba" => ZBA, "zbb" => ZBB, "zbc" => ZBC, "zbs" => ZBS,
+        "zicond" => ZICOND, "zcb" => ZCB, "zicsr" => ZICSR, "zifencei" => ZIFENCEI,
     );
     // A Linux system of this architecture is RV64GC: older kernels do not report the parts one by one.
-    let base = lookup("riscv64").map_or(Features::NONE, |cpu| cpu.features);
-    seen.or(base).with_implied(Arch::Riscv64)
+    seen = seen.or(lookup("riscv64").map_or(Features::NONE, |cpu| cpu.features));
+    if let Ok(auxv) = fs::read("/proc/self/auxv") {
+        seen = seen.or(riscv_letters(&auxv));
+    }
+    if let Ok(cpuinfo) = fs::read_to_string("/proc/cpuinfo") {
+        seen = seen.or(riscv_isa(&cpuinfo, seen));
+    }
+    seen.with_implied(Arch::Riscv64)
+}
+
+/// Single-letter extensions out of the auxiliary vector of a 64-bit RISC-V process: `AT_HWCAP` has bit 0 for A to bit
+/// 25 for Z.
+#[cfg(any(target_arch = "riscv64", test))]
+fn riscv_letters(auxv: &[u8]) -> Features {
+    const AT_HWCAP: u64 = 16;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let mut set = Features::NONE;
+    for entry in auxv.chunks_exact(16) {
+        if word(&entry[..8]) == AT_HWCAP {
+            let letters = word(&entry[8..]);
+            for (name, bit) in crate::features::riscv::TABLE {
+                if let &[letter] = name.as_bytes()
+                    && letters >> (letter - b'a') & 1 == 1
+                {
+                    set = set.or(*bit);
+                }
+            }
+        }
+    }
+    set
+}
+
+/// Extensions with long names out of the first `isa` line of `/proc/cpuinfo`. Vector extensions count only when the
+/// system has reported `v` by itself in `known`: the line may speak of what the kernel has switched off.
+#[cfg(any(target_arch = "riscv64", test))]
+fn riscv_isa(cpuinfo: &str, known: Features) -> Features {
+    let isa = cpuinfo.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "isa").then_some(value.trim())
+    });
+    let mut set = Features::NONE;
+    for name in isa.unwrap_or("").split('_').skip(1) {
+        if let Some((_, bit)) = crate::features::riscv::TABLE
+            .iter()
+            .find(|(long, _)| *long == name)
+            && (!name.starts_with("zv") || known.contains(crate::features::riscv::V))
+        {
+            set = set.or(*bit);
+        }
+    }
+    set
 }
 
 #[cfg(not(any(
@@ -171,6 +219,30 @@ mod tests {
         };
         assert!(cpu.runs_code_for(&lookup(base).unwrap()));
         assert!(cpu.l1d_bytes >= 4096 && cpu.cache_line >= 16);
+    }
+
+    #[test]
+    fn risc_v_letters_come_from_the_auxiliary_vector() {
+        use crate::features::riscv::*;
+        let hwcap: u64 = [b'i', b'm', b'v']
+            .iter()
+            .map(|letter| 1 << (letter - b'a'))
+            .sum();
+        let auxv: Vec<u8> = [6, 4096, 16, hwcap, 0, 0]
+            .iter()
+            .flat_map(|word: &u64| word.to_le_bytes())
+            .collect();
+        assert_eq!(riscv_letters(&auxv), M | V);
+        assert_eq!(riscv_letters(&auxv[..20]), Features::NONE);
+    }
+
+    #[test]
+    fn long_risc_v_names_come_from_the_isa_line() {
+        use crate::features::riscv::*;
+        let text = "processor\t: 0\nhart isa\t: rv64_zfa\nisa\t\t: rv64imafdcv_zicbom_zfh_zvfh_zvl256b\nisa : rv64_zcb\n";
+        assert_eq!(riscv_isa(text, V), ZFH | ZVFH | ZVL256B);
+        assert_eq!(riscv_isa(text, Features::NONE), ZFH);
+        assert_eq!(riscv_isa("flags : sse2_zfh", V), Features::NONE);
     }
 
     #[test]
