@@ -86,9 +86,9 @@ pub enum BinOp {
     Div,
     /// Remainder with the sign of the dividend (C). By zero: 0. Floats: `fmod`, scalars only.
     Rem,
-    /// Smaller; for floats NaN if either is NaN.
+    /// Smaller; for floats NaN if either is NaN. Of zeros of both signs the interpreter takes -0; a target may take either.
     Min,
-    /// Larger; for floats NaN if either is NaN.
+    /// Larger; for floats NaN if either is NaN. Of zeros of both signs the interpreter takes +0; a target may take either.
     Max,
     /// Bitwise (ints) or logical (`Bool`) and.
     And,
@@ -96,7 +96,7 @@ pub enum BinOp {
     Or,
     /// Exclusive or.
     Xor,
-    /// Left shift; a count outside 0..bits gives 0.
+    /// Left shift; a count outside 0..bits (taken as unsigned) gives 0.
     Shl,
     /// Right shift, arithmetic for signed and logical for unsigned types; a count outside 0..bits gives 0
     /// (signed: the sign).
@@ -236,7 +236,8 @@ pub enum Stmt {
         /// When false.
         other: Vec<Stmt>,
     },
-    /// Runs `head`, leaves when `cond` (defined in `head`) is false, else runs `body` and repeats.
+    /// Runs `head`, leaves when `cond` is false, else runs `body` and repeats. Registers that `head` defines are visible in
+    /// `body` too, as if it were nested in it; `cond` is defined in `head` or outside the loop.
     While {
         /// Computes the condition.
         head: Vec<Stmt>,

@@ -1,3 +1,6 @@
 //! Kernel IR: data types, builder, verifier, text form, interpreter, math functions.
 
+pub mod builder;
 pub mod ir;
+pub mod scalar;
+pub mod types;
