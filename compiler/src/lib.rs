@@ -4,3 +4,6 @@
 pub mod dtype;
 pub mod error;
 pub mod kernel;
+pub mod sym;
+pub mod te;
+pub mod ops;

@@ -1,6 +1,6 @@
 //! Text form of expressions and programs.
 
-use super::expr::{Expr, Func1, Func2, Node};
+use super::expr::{Expr, Func2, Node};
 use super::program::{Block, Check, Def, Program, Step};
 use crate::dtype::DType;
 use crate::kernel::ir::{Cmp, Imm};

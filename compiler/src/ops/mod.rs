@@ -1,0 +1,33 @@
+//! What each ONNX operator means: its expansion into tensor expressions, one file an operator family.
+//!
+//! An expansion gets a [`Call`] and builds the outputs with [`Cx`]. Output shapes follow from the expressions. What is not
+//! supported is refused by naming what is missing; nothing is computed approximately or silently left out.
+
+mod call;
+
+pub use call::{AttrTensor, AttrValue, Call};
+
+use crate::te::{Cx, OpError, OpResult};
+
+/// One operator's expansion; gives one tensor for each output, in order (trailing unused ones may be left out).
+type Expand = fn(&mut Cx, &Call) -> OpResult;
+
+/// Looks an operator up in the families' tables: `(domain, operator, expansion)`.
+fn find(domain: &str, op: &str) -> Option<Expand> {
+    const TABLES: &[&[(&str, &str, Expand)]] = &[];
+    let domain = if domain == "ai.onnx" { "" } else { domain };
+    TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
+}
+
+/// Is there an expansion for the operator at all?
+pub fn is_known(domain: &str, op: &str) -> bool {
+    find(domain, op).is_some()
+}
+
+/// Expands one operator.
+pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
+    match find(&call.domain, &call.op) {
+        Some(f) => f(cx, call),
+        None => Err(OpError::Unsupported("the operator is not supported".into())),
+    }
+}
