@@ -72,3 +72,13 @@ const _: () = {
     assert!(core::mem::offset_of!(KernelArgs, tile_lo) == native::TILE_LO as usize);
     assert!(core::mem::offset_of!(KernelArgs, tile_hi) == native::TILE_HI as usize);
 };
+
+/// Calling conventions, as variants name them (`abi`). Pointer size and registers follow from the instruction set.
+pub mod id {
+    /// The C convention of everything but Windows: System V on x86-64, AAPCS on Arm, the psABI on RISC-V.
+    pub const SYSTEM: u16 = 1;
+    /// Windows on x86-64.
+    pub const WINDOWS_X64: u16 = 2;
+    /// The convention of `extern "C"` in this program.
+    pub const OF_THIS_PROGRAM: u16 = if cfg!(all(windows, target_arch = "x86_64")) { WINDOWS_X64 } else { SYSTEM };
+}

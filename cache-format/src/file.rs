@@ -148,7 +148,7 @@ pub struct Section {
 pub struct Variant {
     /// Instruction set.
     pub arch: u16,
-    /// Calling convention and pointer size.
+    /// Calling convention: one of [`abi::id`](crate::abi::id).
     pub abi: u16,
     /// The highest of those that fit is taken.
     pub rank: u32,
@@ -295,6 +295,20 @@ impl<'a> Index<'a> {
         (0..=u16::MAX).map_while(move |i| this.variant(i))
     }
 
+    /// Checks that all bytes between sections are zero. `file` is the whole file.
+    pub fn verify_gaps(&self, file: &[u8]) -> Result<(), FormatError> {
+        let mut end = HEADER + self.sections.len() + self.variants.len();
+        for section in self.sections() {
+            let range = Index::range(&section).unwrap_or_default();
+            let gap = file.get(end..range.start).unwrap_or_default();
+            if let Some(at) = gap.iter().position(|&b| b != 0) {
+                return Err(FormatError::Gap { offset: (end + at) as u64 });
+            }
+            end = range.end;
+        }
+        Ok(())
+    }
+
     /// Where a section lies, as a range for indexing.
     pub fn range(section: &Section) -> Option<core::ops::Range<usize>> {
         let from = usize::try_from(section.offset).ok()?;
@@ -404,24 +418,9 @@ impl<'a> File<'a> {
         verify_bytes(section, data)
     }
 
-    /// Checks that all bytes between sections are zero.
-    pub fn verify_gaps(&self) -> Result<(), FormatError> {
-        let header = &self.index.header;
-        let mut end = HEADER + header.sections as usize * SECTION + header.variants as usize * VARIANT;
-        for section in self.index.sections() {
-            let range = Index::range(&section).unwrap_or_default();
-            let gap = self.bytes.get(end..range.start).unwrap_or_default();
-            if let Some(at) = gap.iter().position(|&b| b != 0) {
-                return Err(FormatError::Gap { offset: (end + at) as u64 });
-            }
-            end = range.end;
-        }
-        Ok(())
-    }
-
     /// Verifies every byte of the file: header and tables have been, all sections and gaps are.
     pub fn verify(&self) -> Result<(), FormatError> {
-        self.verify_gaps()?;
+        self.index.verify_gaps(self.bytes)?;
         self.index.sections().try_for_each(|s| self.verify_section(&s))
     }
 }

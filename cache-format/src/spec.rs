@@ -78,7 +78,7 @@ pub enum DimSpec {
 pub struct VariantSpec {
     /// Instruction set: `graphmend_targets`' number.
     pub arch: u16,
-    /// Calling convention and pointer size: `graphmend_targets`' number.
+    /// Calling convention: one of [`abi::id`](crate::abi::id).
     pub abi: u16,
     /// Which of several fitting variants is taken: the highest rank.
     pub rank: u32,

@@ -1,1 +1,44 @@
-//! Placeholder while the workspace is laid out.
+//! Maps a GraphMend cache file and runs it: no parsing, no compilation, no allocation in a run.
+//!
+//! The runtime knows no operator. A file holds a plan for a small register machine and the machine code of kernels;
+//! the runtime verifies both, binds memory that the caller lends, and follows the plan.
+//!
+//! | features | what there is |
+//! |---|---|
+//! | none | [`ModelRef`] over bytes in memory, [`Session`] over lent memory; `core` only |
+//! | `alloc` | `OwnedSession`, which owns its memory and lets it grow |
+//! | `std` | `Model`, which maps a file; CPU detection |
+#![no_std]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+#[cfg(feature = "std")]
+extern crate std;
+
+#[cfg(feature = "std")]
+mod code;
+mod error;
+mod machine;
+mod model;
+#[cfg(feature = "std")]
+mod open;
+#[cfg(feature = "alloc")]
+mod owned;
+mod select;
+mod session;
+mod state;
+mod tensor;
+
+pub use error::Error;
+pub use graphmend_cache_format::abi::{KernelArgs, KernelFn};
+pub use graphmend_cache_format::tensors::{Dim, Tensor};
+pub use graphmend_cache_format::{ARENA_ALIGN, DType, Digest, FormatError};
+pub use model::{Code, ModelRef, Trust, WeightCheck};
+#[cfg(feature = "std")]
+pub use open::{Model, OpenError, OpenOptions, Storage};
+#[cfg(feature = "alloc")]
+pub use owned::OwnedSession;
+pub use select::{Host, arch_of, select};
+pub use session::{Observe, Session};
+pub use tensor::{Element, TensorRef, TensorView};

@@ -1,0 +1,464 @@
+//! The plan machine: one run over lent memory.
+//!
+//! Everything that a plan computes is checked where it is used: the checks of the opened file cover constants only.
+//! Pointers are made by `wrapping_add` from a space's base and only followed inside a range that was checked against
+//! the space's length.
+
+use graphmend_cache_format::abi::{KernelArgs, status};
+use graphmend_cache_format::file::verify_leaf;
+use graphmend_cache_format::plan::{Buffer, Source, Space, Step, Val};
+use graphmend_cache_format::{ARENA_ALIGN, DType, LEAF};
+
+use crate::state::{Layout, Place, set, test};
+use crate::tensor::aligned;
+use crate::{Error, ModelRef, Observe, TensorRef};
+
+/// Memory that a buffer is right now.
+#[derive(Clone, Copy)]
+struct View {
+    place: Place,
+    /// First byte, relative to the place.
+    offset: usize,
+    len: usize,
+    ptr: *mut u8,
+    /// Its bounds are constants: what could be checked has been when the file was opened.
+    fixed: bool,
+}
+
+impl View {
+    fn overlaps(&self, other: &View) -> bool {
+        let (a, b) = (self.ptr.addr(), other.ptr.addr());
+        self.len > 0 && other.len > 0 && a < b.saturating_add(other.len) && b < a.saturating_add(self.len)
+    }
+}
+
+/// One run.
+pub(crate) struct Machine<'r> {
+    pub(crate) model: ModelRef<'r>,
+    pub(crate) arena: *mut u8,
+    pub(crate) arena_len: usize,
+    pub(crate) state: &'r mut [i64],
+    pub(crate) inputs: &'r [TensorRef<'r>],
+    pub(crate) step_limit: u64,
+}
+
+impl Machine<'_> {
+    fn layout(&self) -> &Layout {
+        &self.model.layout
+    }
+
+    fn word(&mut self, at: usize) -> Result<&mut i64, Error> {
+        self.state.get_mut(at).ok_or(Error::Changed)
+    }
+
+    #[inline]
+    fn val(&self, val: Val) -> Result<i64, Error> {
+        match val.source() {
+            Source::Reg(r) => self.state.get(self.layout().regs + r as usize).copied(),
+            Source::Const(i) => self.model.plan.constant(i),
+        }
+        .ok_or(Error::Changed)
+    }
+
+    fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Error> {
+        *self.word(self.model.layout.regs + reg as usize)? = value;
+        Ok(())
+    }
+
+    /// Runs the plan and leaves the outputs in the state.
+    pub(crate) fn run(&mut self, observer: &mut impl Observe) -> Result<(), Error> {
+        let Layout { regs, slots, bufs, .. } = *self.layout();
+        *self.word(0)? = 0;
+        self.state.get_mut(regs..slots).ok_or(Error::Changed)?.fill(0);
+        self.state.get_mut(slots..bufs).ok_or(Error::Changed)?.fill(0);
+        let mut pc = 0;
+        let mut left = self.step_limit;
+        loop {
+            let at = pc;
+            pc += 1;
+            let mut jump = |target: u32| {
+                if target <= at {
+                    left = left.checked_sub(1).ok_or(Error::StepLimit)?;
+                }
+                Ok::<u32, Error>(target)
+            };
+            match self.model.plan.step(at).ok_or(Error::Changed)? {
+                Step::Dispatch { kernel, first_binding, first_scalar, tiles, scratch } => {
+                    observer.before(at, kernel);
+                    self.dispatch(at, kernel, first_binding, first_scalar, tiles, scratch)?;
+                    observer.after(at, kernel);
+                }
+                Step::Bin { op, dst, a, b } => {
+                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Error::Overflow { step: at })?;
+                    self.set_reg(dst, value)?;
+                }
+                Step::Set { dst, value } => self.set_reg(dst, self.val(value)?)?,
+                Step::InputDim { dst, input, axis } => {
+                    let tensor = self.inputs.get(input as usize).ok_or(Error::Changed)?;
+                    let size = *tensor.shape.get(axis as usize).ok_or(Error::Changed)?;
+                    self.set_reg(dst, i64::try_from(size).map_err(|_| Error::Overflow { step: at })?)?;
+                }
+                Step::Select { dst, cond, a, b } => {
+                    let value = if self.val(cond)? != 0 { self.val(a)? } else { self.val(b)? };
+                    self.set_reg(dst, value)?;
+                }
+                Step::LoadInt { dst, buf, index } => {
+                    let value = self.load_int(at, buf, index)?;
+                    self.set_reg(dst, value)?;
+                }
+                Step::StoreInt { buf, index, value } => self.store_int(at, buf, index, value)?,
+                Step::Copy { dst, dst_offset, src, src_offset, bytes } => {
+                    self.copy(at, (dst, dst_offset), (src, src_offset), bytes)?;
+                }
+                Step::Fill { buf, bits } => self.fill(at, buf, bits)?,
+                Step::SetSlot { slot, buf } => self.set_slot(at, slot, buf)?,
+                Step::Jump { target } => pc = jump(target)?,
+                Step::JumpIfZero { cond, target } => {
+                    if self.val(cond)? == 0 {
+                        pc = jump(target)?;
+                    }
+                }
+                Step::Check { cond, message } => {
+                    if self.val(cond)? == 0 {
+                        return Err(Error::Check { step: at, message });
+                    }
+                }
+                Step::Reserve { bytes } => {
+                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Error::Overflow { step: at })?;
+                    if needed > self.arena_len {
+                        return Err(Error::ArenaTooSmall { needed });
+                    }
+                }
+                Step::Return => return self.finish(at),
+            }
+        }
+    }
+
+    /// Base and length of a place.
+    fn place(&self, place: Place) -> Result<(*mut u8, usize), Error> {
+        Ok(match place {
+            Place::Arena => (self.arena, self.arena_len),
+            // Never written: see `writable`.
+            Place::Weights => (self.model.weights.as_ptr().cast_mut(), self.model.weights.len()),
+            Place::Input(k) => {
+                let bytes = self.inputs.get(k as usize).ok_or(Error::Changed)?.bytes;
+                (bytes.as_ptr().cast_mut(), bytes.len())
+            }
+        })
+    }
+
+    /// What a buffer is right now. Weights in it have been verified afterwards.
+    #[inline]
+    fn view(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
+        let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
+        let wrong = Error::Buffer { step, buffer };
+        let is_const = |v: Val| matches!(v.source(), Source::Const(_));
+        let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
+        // The part of a place that the buffer is relative to.
+        let (place, from, room) = match space {
+            Space::Arena => (Place::Arena, 0, self.arena_len),
+            Space::Weights => (Place::Weights, 0, self.model.weights.len()),
+            Space::Input(k) => {
+                fixed = false;
+                (Place::Input(k), 0, self.place(Place::Input(k))?.1)
+            }
+            Space::Slot(k) => {
+                fixed = false;
+                self.slot(step, k)?
+            }
+        };
+        let offset = usize::try_from(self.val(offset)?).map_err(|_| wrong)?;
+        let left = room.checked_sub(offset).ok_or(wrong)?;
+        let len = match bytes {
+            Some(bytes) => usize::try_from(self.val(bytes)?).map_err(|_| wrong)?,
+            None => left,
+        };
+        if len > left {
+            return Err(wrong);
+        }
+        let offset = from + offset;
+        let ptr = self.place(place)?.0.wrapping_add(offset);
+        if len > 0 && !aligned(dtype, ptr.addr()) {
+            return Err(wrong);
+        }
+        let view = View { place, offset, len, ptr, fixed };
+        if place == Place::Weights && let Some(leaves) = self.model.leaves {
+            self.verify_weights(leaves, buffer, &view)?;
+        }
+        Ok(view)
+    }
+
+    /// Place, first byte and length of a slot's view, which lies inside its place.
+    fn slot(&self, step: u32, slot: u32) -> Result<(Place, usize, usize), Error> {
+        let at = self.layout().slots + slot as usize * 3;
+        let Some(&[word, offset, len]) = self.state.get(at..at + 3) else {
+            return Err(Error::Changed);
+        };
+        if word == 0 {
+            return Err(Error::SlotUnset { step });
+        }
+        let place = Place::from_word(word).ok_or(Error::Changed)?;
+        let (offset, len) = (offset as usize, len as usize);
+        // Written by `set_slot` from a checked view of the same run.
+        debug_assert!(self.place(place).is_ok_and(|(_, room)| offset + len <= room));
+        Ok((place, offset, len))
+    }
+
+    fn set_slot(&mut self, step: u32, slot: u32, buf: u32) -> Result<(), Error> {
+        let view = self.view(step, buf)?;
+        let at = self.layout().slots + slot as usize * 3;
+        let words = self.state.get_mut(at..at + 3).ok_or(Error::Changed)?;
+        words.copy_from_slice(&[view.place.word(), view.offset as i64, view.len as i64]);
+        Ok(())
+    }
+
+    /// Verifies the blocks under a view of weights that have not been yet.
+    fn verify_weights(&mut self, leaves: &[u8], buffer: u32, view: &View) -> Result<(), Error> {
+        let (model, layout) = (self.model, *self.layout());
+        let (leaf_bits, buffer_bits) =
+            self.state.get_mut(layout.marks()).ok_or(Error::Changed)?.split_at_mut(layout.buffers - layout.leaves);
+        if view.fixed && test(buffer_bits, buffer as usize) {
+            return Ok(());
+        }
+        for leaf in view.offset / LEAF..(view.offset + view.len).div_ceil(LEAF) {
+            if !test(leaf_bits, leaf) {
+                verify_leaf(model.weights, leaves, leaf)?;
+                set(leaf_bits, leaf);
+            }
+        }
+        if view.fixed {
+            set(buffer_bits, buffer as usize);
+        }
+        Ok(())
+    }
+
+    /// A buffer that may be written.
+    fn writable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
+        let view = self.view(step, buffer)?;
+        if view.place == Place::Arena { Ok(view) } else { Err(Error::Write { step, buffer }) }
+    }
+
+    fn dispatch(
+        &mut self,
+        step: u32,
+        kernel: u32,
+        first_binding: u32,
+        first_scalar: u32,
+        tiles: Option<Val>,
+        scratch: Option<u32>,
+    ) -> Result<(), Error> {
+        let (k, entry) = self.model.kernel(kernel).ok_or(Error::Changed)?;
+        let units = tiles.map_or(Ok(1), |t| self.val(t))?;
+        if units <= 0 {
+            return Ok(());
+        }
+        let layout = *self.layout();
+        let mut fixed = true;
+        for i in 0..k.bufs {
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
+            let view =
+                if binding.written { self.writable(step, binding.buf)? } else { self.view(step, binding.buf)? };
+            fixed &= view.fixed;
+            self.set_binding(&layout, i, &view)?;
+        }
+        let scratch = match scratch {
+            None => None,
+            Some(buffer) => {
+                let view = self.writable(step, buffer)?;
+                let room = usize::try_from(k.scratch).is_ok_and(|need| need <= view.len);
+                if !room || !view.ptr.addr().is_multiple_of(ARENA_ALIGN) {
+                    return Err(Error::Buffer { step, buffer });
+                }
+                fixed &= view.fixed;
+                Some(view)
+            }
+        };
+        // With constant bounds alone, the opened file has been checked for this.
+        if !fixed {
+            self.check_overlaps(step, k.bufs, first_binding, scratch.as_ref())?;
+        }
+        for i in 0..k.scalars {
+            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Error::Changed)?)?;
+            *self.word(layout.scalars + i as usize)? = value;
+        }
+        // The state has all of the layout's words: checked when the session was made.
+        let words = self.state.as_mut_ptr();
+        let args = KernelArgs {
+            bufs: words.wrapping_add(layout.bufs).cast(),
+            scalars: words.wrapping_add(layout.scalars),
+            scratch: scratch.map_or(core::ptr::null_mut(), |view| view.ptr),
+            tile_lo: 0,
+            tile_hi: units,
+        };
+        // SAFETY: `entry` is a kernel of this model (see `ModelRef::kernel`), called with as many buffers and scalars as
+        // its record says. Every buffer lies inside memory that is lent for this run; those that are written lie in the
+        // arena, which nobody else refers to, and overlap no other. That the kernel keeps to its buffers is the
+        // compiler's promise, which the trusted digest of its code stands for.
+        match unsafe { entry(&args) } {
+            status::OK => Ok(()),
+            status::INDEX => Err(Error::DataIndex { step, kernel }),
+            status => Err(Error::Kernel { step, kernel, status }),
+        }
+    }
+
+    /// Stores the pointer for a kernel, and the length for `check_overlaps`.
+    fn set_binding(&mut self, layout: &Layout, index: u32, view: &View) -> Result<(), Error> {
+        let index = index as usize;
+        let words = self.state.get_mut(layout.bufs..layout.scalars).ok_or(Error::Changed)?;
+        let count = words.len() / 2;
+        if index >= count {
+            return Err(Error::Changed);
+        }
+        // SAFETY: `index` is less than half of the words, each of which has room and alignment for a pointer; the
+        // pointers lie densely, so they end before the second half begins.
+        unsafe { words.as_mut_ptr().cast::<*mut u8>().add(index).write(view.ptr) };
+        *words.get_mut(count + index).ok_or(Error::Changed)? = view.len as i64;
+        Ok(())
+    }
+
+    /// The pointer and length that `set_binding` stored.
+    fn binding(&self, index: u32) -> Result<View, Error> {
+        let (layout, index) = (self.layout(), index as usize);
+        let words = self.state.get(layout.bufs..layout.scalars).ok_or(Error::Changed)?;
+        let count = words.len() / 2;
+        let len = *words.get(count + index).ok_or(Error::Changed)? as usize;
+        // SAFETY: `index` is less than `count` (else the line above has returned), and `set_binding` has stored it.
+        let ptr = unsafe { words.as_ptr().cast::<*mut u8>().add(index).read() };
+        Ok(View { place: Place::Arena, offset: 0, len, ptr, fixed: false })
+    }
+
+    fn check_overlaps(&self, step: u32, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Error> {
+        for i in 0..bufs {
+            let a = self.binding(i)?;
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
+            let wrong = Error::Write { step, buffer: binding.buf };
+            if scratch.is_some_and(|s| s.overlaps(&a)) {
+                return Err(wrong);
+            }
+            if !binding.written {
+                continue;
+            }
+            for j in (0..bufs).filter(|&j| j != i) {
+                if a.overlaps(&self.binding(j)?) {
+                    return Err(wrong);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An element of a view, as a range that lies inside it.
+    fn element(&self, step: u32, view: &View, dtype: DType, index: Val) -> Result<*mut u8, Error> {
+        let wrong = Error::Index { step };
+        let index = usize::try_from(self.val(index)?).map_err(|_| wrong)?;
+        if index >= view.len / dtype.size() {
+            return Err(wrong);
+        }
+        Ok(view.ptr.wrapping_add(index * dtype.size()))
+    }
+
+    fn dtype(&self, buffer: u32) -> Result<DType, Error> {
+        self.model.plan.buffer(buffer).map(|b| b.dtype).ok_or(Error::Changed)
+    }
+
+    fn load_int(&mut self, step: u32, buf: u32, index: Val) -> Result<i64, Error> {
+        let view = self.view(step, buf)?;
+        let dtype = self.dtype(buf)?;
+        let at = self.element(step, &view, dtype, index)?;
+        let mut raw = [0u8; 8];
+        // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view; they are at most 8.
+        unsafe { core::ptr::copy_nonoverlapping(at, raw.as_mut_ptr(), dtype.size()) };
+        let bits = u64::from_le_bytes(raw);
+        Ok(match dtype {
+            DType::I8 => i64::from(bits as i8),
+            DType::I16 => i64::from(bits as i16),
+            DType::I32 => i64::from(bits as i32),
+            DType::U64 => i64::try_from(bits).map_err(|_| Error::Overflow { step })?,
+            _ => bits as i64,
+        })
+    }
+
+    fn store_int(&mut self, step: u32, buf: u32, index: Val, value: Val) -> Result<(), Error> {
+        let view = self.writable(step, buf)?;
+        let dtype = self.dtype(buf)?;
+        let at = self.element(step, &view, dtype, index)?;
+        let value = self.val(value)?;
+        let bits = if dtype == DType::Bool { i64::from(value != 0) } else { value };
+        // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view, which is in the arena.
+        unsafe { core::ptr::copy_nonoverlapping(bits.to_le_bytes().as_ptr(), at, dtype.size()) };
+        Ok(())
+    }
+
+    fn copy(&mut self, step: u32, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Error> {
+        let wrong = Error::Index { step };
+        let to = self.writable(step, dst.0)?;
+        let from = self.view(step, src.0)?;
+        let dst_offset = usize::try_from(self.val(dst.1)?).map_err(|_| wrong)?;
+        let src_offset = usize::try_from(self.val(src.1)?).map_err(|_| wrong)?;
+        let left = from.len.checked_sub(src_offset).ok_or(wrong)?;
+        let len = match bytes {
+            Some(bytes) => usize::try_from(self.val(bytes)?).map_err(|_| wrong)?,
+            None => left,
+        };
+        if len > left || to.len.checked_sub(dst_offset).is_none_or(|room| len > room) {
+            return Err(wrong);
+        }
+        // SAFETY: both ranges lie inside their views, as just checked; the destination is in the arena. `copy` allows
+        // them to overlap.
+        unsafe { core::ptr::copy(from.ptr.wrapping_add(src_offset), to.ptr.wrapping_add(dst_offset), len) };
+        Ok(())
+    }
+
+    fn fill(&mut self, step: u32, buf: u32, bits: u64) -> Result<(), Error> {
+        let view = self.writable(step, buf)?;
+        let size = self.dtype(buf)?.size();
+        let raw = bits.to_le_bytes();
+        let element = raw.get(..size).ok_or(Error::Changed)?;
+        let same = raw.first().copied().filter(|first| element.iter().all(|b| b == first));
+        let count = view.len / size;
+        if let Some(byte) = same {
+            // SAFETY: the view lies in the arena.
+            unsafe { view.ptr.write_bytes(byte, count * size) };
+            return Ok(());
+        }
+        for i in 0..count {
+            // SAFETY: element `i` lies inside the view, which lies in the arena.
+            unsafe { core::ptr::copy_nonoverlapping(raw.as_ptr(), view.ptr.wrapping_add(i * size), size) };
+        }
+        Ok(())
+    }
+
+    /// Stores where the outputs are, and their shapes.
+    fn finish(&mut self, step: u32) -> Result<(), Error> {
+        let layout = *self.layout();
+        let mut dims = layout.dims;
+        for output in 0..self.model.plan.outputs {
+            let wrong = Error::Output { output };
+            let record = self.model.plan.output(output).ok_or(Error::Changed)?;
+            let tensor = self.model.tensors.output(output).ok_or(Error::Changed)?;
+            let view = self.view(step, record.buf)?;
+            if matches!(view.place, Place::Input(_)) {
+                return Err(wrong);
+            }
+            let mut bytes = Some(tensor.dtype.size());
+            for axis in 0..tensor.rank as u32 {
+                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Error::Changed)?)?;
+                let size_here = usize::try_from(size).map_err(|_| wrong)?;
+                // Sizes beside a 0 are not limited by memory, so the product may not fit and yet be 0.
+                bytes = match (bytes, size_here) {
+                    (_, 0) | (Some(0), _) => Some(0),
+                    (Some(b), n) => b.checked_mul(n),
+                    (None, _) => None,
+                };
+                *self.word(dims)? = size;
+                dims += 1;
+            }
+            let bytes = bytes.filter(|&b| b <= view.len).ok_or(wrong)?;
+            let at = layout.outputs + output as usize * 3;
+            let words = self.state.get_mut(at..at + 3).ok_or(Error::Changed)?;
+            words.copy_from_slice(&[view.place.word(), view.offset as i64, bytes as i64]);
+        }
+        *self.word(0)? = 1;
+        Ok(())
+    }
+}

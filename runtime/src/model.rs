@@ -1,0 +1,223 @@
+//! A model in memory: verified sections of one variant, ready for sessions.
+
+use core::mem::transmute;
+
+use graphmend_cache_format::abi::KernelFn;
+use graphmend_cache_format::check::check_plan;
+use graphmend_cache_format::file::{ALL_VARIANTS, File, SectionKind};
+use graphmend_cache_format::plan::{Kernel, Kernels, Plan};
+use graphmend_cache_format::tensors::{Tensor, Tensors};
+use graphmend_cache_format::{CODE_ALIGN, Digest, FormatError};
+
+use crate::select::{Host, select};
+use crate::state::Layout;
+use crate::Error;
+
+/// Why a file is believed to come from whom it should. Digests alone only show damage: whoever changes a file can make
+/// its digests right again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// The file whose root digest is this one. The digest covers every byte.
+    Pinned(Digest),
+    /// Any undamaged file. Its code runs with all rights of this program: the caller knows where it comes from.
+    Unsigned,
+}
+
+/// When weights are compared with their digests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WeightCheck {
+    /// Each block of 64 KiB before its first use; a run touches no other blocks.
+    #[default]
+    OnUse,
+    /// All when the model is opened.
+    Eager,
+    /// Never: the storage is trusted (flash that is checked at boot, a read-only signed image).
+    Skip,
+}
+
+/// Where the machine code of kernels is.
+#[derive(Clone, Copy, Debug)]
+pub enum Code<'a> {
+    /// A verified copy of the CODE section, or the section itself, in executable memory.
+    Memory(&'a [u8]),
+    /// Functions that are linked into the program, by number of the kernel.
+    Functions(&'a [KernelFn]),
+}
+
+/// A variant of a file, verified and checked. Cheap to copy; everything is borrowed.
+///
+/// # What has been verified
+///
+/// Header, tables, interface, plan, kernel table and code: their digests, and by
+/// [`check_plan`] every number and constant range in them. Weights: as [`WeightCheck`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelRef<'a> {
+    pub(crate) tensors: Tensors<'a>,
+    pub(crate) plan: Plan<'a>,
+    pub(crate) kernels: Kernels<'a>,
+    pub(crate) weights: &'a [u8],
+    /// Digests of the weights, if they are still to be verified on use.
+    pub(crate) leaves: Option<&'a [u8]>,
+    pub(crate) code: Code<'a>,
+    pub(crate) layout: Layout,
+    variant: u16,
+}
+
+/// The verified sections that a [`ModelRef`] is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) tensors: &'a [u8],
+    pub(crate) plan: &'a [u8],
+    pub(crate) kernels: &'a [u8],
+    pub(crate) weights: &'a [u8],
+    pub(crate) leaves: Option<&'a [u8]>,
+    pub(crate) code: Code<'a>,
+    pub(crate) variant: u16,
+}
+
+impl<'a> ModelRef<'a> {
+    /// Verifies a file that lies in memory and takes its best variant for `host`.
+    ///
+    /// With `functions`, kernels are these (by number) and the file's code is not used. Without, the code is run where
+    /// it lies: from executable flash, or an executable mapping. On 32-bit Arm such code is Thumb.
+    ///
+    /// # Safety
+    ///
+    /// - `bytes` does not change while any copy of the result exists.
+    /// - With `functions`, they are the kernels that the file was written with, in its order. Without, the CODE section
+    ///   of the chosen variant is executable where it lies.
+    /// - With [`Trust::Unsigned`], the file was written by the GraphMend compiler: its machine code is called.
+    pub unsafe fn from_bytes(
+        bytes: &'a [u8],
+        trust: Trust,
+        host: Host,
+        weights: WeightCheck,
+        functions: Option<&'a [KernelFn]>,
+    ) -> Result<ModelRef<'a>, Error> {
+        let file = File::parse(bytes)?;
+        check_trust(&file.index().header().root, trust)?;
+        let variant = select(file.index(), host)?;
+        file.index().verify_gaps(bytes)?;
+        let code = match functions {
+            Some(functions) => Code::Functions(functions),
+            None => Code::Memory(optional(file.verified(SectionKind::Code, variant))?),
+        };
+        let section = file.index().section(SectionKind::Weights, ALL_VARIANTS);
+        if let (Some(section), WeightCheck::Eager) = (section, weights) {
+            file.verify_section(&section)?;
+        }
+        let leaves = optional(file.verified(SectionKind::Leaves, ALL_VARIANTS))?;
+        ModelRef::from_parts(Parts {
+            tensors: file.verified(SectionKind::Tensors, ALL_VARIANTS)?,
+            plan: file.verified(SectionKind::Plan, variant)?,
+            kernels: file.verified(SectionKind::Kernels, variant)?,
+            weights: section.map_or(&[], |s| file.data(&s)),
+            leaves: (weights == WeightCheck::OnUse).then_some(leaves),
+            code,
+            variant,
+        })
+    }
+
+    /// Checks verified sections against each other.
+    pub(crate) fn from_parts(parts: Parts<'a>) -> Result<ModelRef<'a>, Error> {
+        let tensors = Tensors::parse(parts.tensors)?;
+        let plan = Plan::parse(parts.plan)?;
+        let kernels = Kernels::parse(parts.kernels)?;
+        let code_bytes = match parts.code {
+            Code::Memory(code) => code.len() as u64,
+            // Their code need not be in the file; where it is said to be does not matter.
+            Code::Functions(_) => u64::MAX,
+        };
+        check_plan(&plan, &tensors, &kernels, parts.weights.len() as u64, code_bytes)?;
+        for kernel in 0..kernels.count() {
+            let there = match parts.code {
+                Code::Memory(_) => kernels.get(kernel).is_some_and(|k| k.code_bytes > 0),
+                Code::Functions(f) => (kernel as usize) < f.len(),
+            };
+            if !there {
+                return Err(Error::NoCode { kernel });
+            }
+        }
+        if let Code::Memory(code) = parts.code
+            && !code.is_empty()
+            && !code.as_ptr().addr().is_multiple_of(CODE_ALIGN)
+        {
+            return Err(Error::CodeMisaligned);
+        }
+        usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
+        let leaves = parts.leaves.map_or(0, |l| l.len() / 32);
+        let layout = Layout::new(&plan, &tensors, leaves)?;
+        let Parts { weights, leaves, code, variant, .. } = parts;
+        Ok(ModelRef { tensors, plan, kernels, weights, leaves, code, layout, variant })
+    }
+
+    /// Bytes of arena that every run needs. Models whose sizes are only known at run time may ask for more.
+    pub fn arena_bytes(&self) -> usize {
+        // Fits: checked when the model was made.
+        self.plan.arena_bytes as usize
+    }
+
+    /// Words of state that a session needs.
+    pub fn state_words(&self) -> usize {
+        self.layout.total
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> impl Iterator<Item = Tensor<'a>> + use<'a> {
+        let tensors = self.tensors;
+        (0..tensors.inputs()).filter_map(move |i| tensors.input(i))
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> impl Iterator<Item = Tensor<'a>> + use<'a> {
+        let tensors = self.tensors;
+        (0..tensors.outputs()).filter_map(move |i| tensors.output(i))
+    }
+
+    /// Number of the variant in the file.
+    pub fn variant(&self) -> u16 {
+        self.variant
+    }
+
+    /// The text of [`Error::Check`]'s message.
+    pub fn message(&self, index: u32) -> Option<&'a str> {
+        self.plan.message(index)
+    }
+
+    /// A kernel and its entry.
+    pub(crate) fn kernel(&self, index: u32) -> Option<(Kernel, KernelFn)> {
+        let kernel = self.kernels.get(index)?;
+        let entry = match self.code {
+            Code::Functions(functions) => *functions.get(index as usize)?,
+            Code::Memory(code) => {
+                let from = usize::try_from(kernel.code_offset).ok()?;
+                let code = code.get(from..from.checked_add(kernel.code_bytes as usize)?)?;
+                if code.is_empty() {
+                    return None;
+                }
+                // The low bit of an address chooses Thumb.
+                let entry = if cfg!(target_arch = "arm") { code.as_ptr().wrapping_add(1) } else { code.as_ptr() };
+                // SAFETY: the bytes are a kernel's verified code for this CPU in executable memory: whoever made the
+                // model promised it (`from_bytes`), or made the memory (`Model`). Data and function pointers have one
+                // size and form on all supported targets.
+                unsafe { transmute::<*const u8, KernelFn>(entry) }
+            }
+        };
+        Some((kernel, entry))
+    }
+}
+
+/// Compares a root digest with what is trusted.
+pub(crate) fn check_trust(root: &Digest, trust: Trust) -> Result<(), Error> {
+    match trust {
+        Trust::Pinned(digest) if digest != *root => Err(Error::NotPinned),
+        Trust::Pinned(_) | Trust::Unsigned => Ok(()),
+    }
+}
+
+/// Nothing for a section that a file need not have.
+fn optional(section: Result<&[u8], FormatError>) -> Result<&[u8], FormatError> {
+    match section {
+        Err(FormatError::Missing(_)) => Ok(&[]),
+        other => other,
+    }
+}

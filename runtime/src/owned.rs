@@ -1,0 +1,140 @@
+//! Sessions that own their memory.
+
+use alloc::alloc::{alloc_zeroed, dealloc};
+use alloc::vec::Vec;
+use core::alloc::Layout;
+use core::ptr::NonNull;
+
+use graphmend_cache_format::ARENA_ALIGN;
+
+use crate::session::output;
+use crate::{Error, ModelRef, Observe, Session, TensorRef, TensorView};
+
+/// Zeroed, aligned bytes. Large ones come as untouched pages from the operating system.
+#[derive(Debug)]
+struct Arena {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: an `Arena` owns its bytes like a `Vec<u8>`.
+unsafe impl Send for Arena {}
+// SAFETY: as above; shared access only reads.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    fn new(bytes: usize) -> Result<Arena, Error> {
+        // Never of size 0, which allocators do not take.
+        let layout = Layout::from_size_align(bytes.max(ARENA_ALIGN), ARENA_ALIGN).map_err(|_| Error::OutOfMemory { bytes })?;
+        // SAFETY: the size is not 0.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::OutOfMemory { bytes })?;
+        Ok(Arena { start, layout })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `layout.size()` initialized bytes that this owns.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// What a session runs.
+#[derive(Clone, Debug)]
+enum Held<'m> {
+    Borrowed(ModelRef<'m>),
+    #[cfg(feature = "std")]
+    Shared(alloc::sync::Arc<crate::Model>),
+}
+
+impl Held<'_> {
+    fn get(&self) -> ModelRef<'_> {
+        match self {
+            Held::Borrowed(model) => *model,
+            #[cfg(feature = "std")]
+            Held::Shared(model) => model.view(),
+        }
+    }
+}
+
+/// A model with its own memory. The arena grows if a run needs more than [`ModelRef::arena_bytes`] (models with sizes
+/// that are only known at run time); runs that need no more allocate nothing.
+#[derive(Debug)]
+pub struct OwnedSession<'m> {
+    model: Held<'m>,
+    arena: Arena,
+    state: Vec<i64>,
+    step_limit: u64,
+}
+
+impl<'m> OwnedSession<'m> {
+    /// Allocates memory for a model.
+    pub fn new(model: ModelRef<'m>) -> Result<OwnedSession<'m>, Error> {
+        OwnedSession::with(Held::Borrowed(model))
+    }
+
+    /// Allocates memory for a shared model, which lives as long as its sessions.
+    #[cfg(feature = "std")]
+    pub fn shared(model: alloc::sync::Arc<crate::Model>) -> Result<OwnedSession<'static>, Error> {
+        OwnedSession::with(Held::Shared(model))
+    }
+
+    fn with(model: Held<'m>) -> Result<OwnedSession<'m>, Error> {
+        let words = model.get().state_words();
+        let mut state = Vec::new();
+        state.try_reserve_exact(words).map_err(|_| Error::OutOfMemory { bytes: words.saturating_mul(8) })?;
+        state.resize(words, 0);
+        let mut arena = Arena::new(model.get().arena_bytes())?;
+        Session::new(model.get(), arena.bytes_mut(), &mut state)?;
+        Ok(OwnedSession { model, arena, state, step_limit: u64::MAX })
+    }
+
+    /// The model.
+    pub fn model(&self) -> ModelRef<'_> {
+        self.model.get()
+    }
+
+    /// Bytes of arena that the session has now.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.layout.size()
+    }
+
+    /// Ends runs that take more backward jumps than this with [`Error::StepLimit`].
+    pub fn set_step_limit(&mut self, limit: u64) {
+        self.step_limit = limit;
+    }
+
+    /// Runs the model. On success the outputs can be asked for until the next run.
+    pub fn run(&mut self, inputs: &[TensorRef<'_>]) -> Result<(), Error> {
+        self.run_observed(inputs, &mut ())
+    }
+
+    /// Runs the model and tells `observer` of each kernel call (of calls before the arena grew, too).
+    pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
+        loop {
+            let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
+            session.set_step_limit(self.step_limit);
+            match session.run_observed(inputs, observer) {
+                Err(Error::ArenaTooSmall { needed }) if needed > self.arena.layout.size() => {
+                    self.arena = Arena::new(needed)?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// An output of the last run.
+    pub fn output(&self, index: usize) -> Result<TensorView<'_>, Error> {
+        output(self.model.get(), self.arena.bytes(), &self.state, index)
+    }
+}

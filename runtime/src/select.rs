@@ -1,0 +1,71 @@
+//! Which variant of a file runs here, and whether one does.
+
+use graphmend_cache_format::abi;
+use graphmend_cache_format::file::{Index, Variant};
+use graphmend_targets::{Arch, Features};
+
+use crate::Error;
+
+/// The machine that code shall run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Host {
+    /// Its instruction set; nothing if it is none that GraphMend knows.
+    pub arch: Option<Arch>,
+    /// What its CPU can do.
+    pub features: Features,
+}
+
+impl Host {
+    /// A machine with the instruction set of this program and these features. Firmware states what its CPU has.
+    pub const fn with_features(features: Features) -> Host {
+        Host { arch: Arch::of_this_program(), features }
+    }
+
+    /// This machine, by asking its CPU or operating system.
+    #[cfg(feature = "std")]
+    pub fn detect() -> Host {
+        Host::with_features(graphmend_targets::native().map_or(Features::NONE, |cpu| cpu.features))
+    }
+}
+
+/// The best variant for a machine: of those with its instruction set whose features it has, the one of highest rank
+/// (the first of equals). If there is none, the error says what the variant that comes nearest is built for.
+pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
+    let mut best: Option<(u16, u32)> = None;
+    let mut nearest: Option<Error> = None;
+    for (i, v) in (0..=u16::MAX).zip(index.variants()) {
+        match fits(v, host) {
+            Ok(()) if best.is_none_or(|(_, rank)| v.rank > rank) => best = Some((i, v.rank)),
+            Ok(()) => {}
+            Err(e) if nearest.is_none_or(|n| distance(e) < distance(n)) => nearest = Some(e),
+            Err(_) => {}
+        }
+    }
+    best.map(|(i, _)| i).ok_or(nearest.unwrap_or(Error::NoSuchVariant))
+}
+
+/// Whether a variant runs on a machine.
+pub(crate) fn fits(variant: Variant, host: Host) -> Result<(), Error> {
+    let Some(arch) = host.arch.filter(|a| a.id() == variant.arch) else {
+        return Err(Error::WrongArch { built_for: arch_of(variant), here: host.arch });
+    };
+    if variant.abi != abi::id::OF_THIS_PROGRAM {
+        return Err(Error::WrongAbi);
+    }
+    let missing = host.features.missing(Features(variant.features));
+    if missing.is_empty() { Ok(()) } else { Err(Error::MissingFeatures { arch, missing }) }
+}
+
+/// How far a variant is from running, by why it does not.
+fn distance(error: Error) -> u32 {
+    match error {
+        Error::MissingFeatures { missing, .. } => missing.0.count_ones(),
+        Error::WrongAbi => 100,
+        _ => 101,
+    }
+}
+
+/// A variant's instruction set, if this version knows it.
+pub fn arch_of(variant: Variant) -> Option<Arch> {
+    Arch::from_id(variant.arch)
+}

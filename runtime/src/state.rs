@@ -1,0 +1,107 @@
+//! How a session's lent words are divided.
+//!
+//! ```text
+//! 1 word           1 when the outputs are those of a finished run
+//! regs             registers
+//! slots × 3        place (0 unset, 1 arena, 2 weights, 3 + k input k), offset, bytes
+//! max bufs × 2     pointers given to a kernel, then the lengths behind them
+//! max scalars      scalars given to a kernel
+//! outputs × 3      place (1 or 2), offset, bytes
+//! dims             sizes of all outputs
+//! leaves / 64      a bit per block of weights that has been verified
+//! buffers / 64     a bit per buffer whose blocks have all been verified
+//! ```
+
+use core::ops::Range;
+
+use graphmend_cache_format::plan::Plan;
+use graphmend_cache_format::tensors::Tensors;
+
+use crate::Error;
+
+/// Where the parts begin, in words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) regs: usize,
+    pub(crate) slots: usize,
+    pub(crate) bufs: usize,
+    pub(crate) scalars: usize,
+    pub(crate) outputs: usize,
+    pub(crate) dims: usize,
+    pub(crate) leaves: usize,
+    pub(crate) buffers: usize,
+    /// All words.
+    pub(crate) total: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(plan: &Plan<'_>, tensors: &Tensors<'_>, leaves: usize) -> Result<Layout, Error> {
+        let mut at = 1usize;
+        let mut part = |count: u32, words: usize| {
+            let start = at;
+            let size = usize::try_from(count).ok()?.checked_mul(words)?;
+            at = at.checked_add(size)?;
+            Some(start)
+        };
+        let dims = (0..tensors.outputs()).filter_map(|i| tensors.output(i)).map(|t| t.rank as u32).sum();
+        let leaf_words = u32::try_from(leaves.div_ceil(64)).map_err(|_| Error::TooLarge)?;
+        let mut all = || {
+            Some(Layout {
+                regs: part(plan.regs, 1)?,
+                slots: part(plan.slots, 3)?,
+                bufs: part(plan.max_bufs, 2)?,
+                scalars: part(plan.max_scalars, 1)?,
+                outputs: part(plan.outputs, 3)?,
+                dims: part(dims, 1)?,
+                leaves: part(leaf_words, 1)?,
+                buffers: part(plan.buffers.div_ceil(64), 1)?,
+                total: part(0, 0)?,
+            })
+        };
+        all().ok_or(Error::TooLarge)
+    }
+
+    /// Words that must be zero before the first run.
+    pub(crate) fn marks(&self) -> Range<usize> {
+        self.leaves..self.total
+    }
+}
+
+/// What a slot or an output is a view of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Arena,
+    Weights,
+    Input(u32),
+}
+
+impl Place {
+    /// As a word; 0 is kept for "unset".
+    pub(crate) fn word(self) -> i64 {
+        match self {
+            Place::Arena => 1,
+            Place::Weights => 2,
+            Place::Input(k) => 3 + i64::from(k),
+        }
+    }
+
+    pub(crate) fn from_word(word: i64) -> Option<Place> {
+        match word {
+            1 => Some(Place::Arena),
+            2 => Some(Place::Weights),
+            k => u32::try_from(k.checked_sub(3)?).ok().map(Place::Input),
+        }
+    }
+}
+
+/// Whether a bit is set.
+pub(crate) fn test(bits: &[i64], index: usize) -> bool {
+    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
+
+/// Sets a bit.
+pub(crate) fn set(bits: &mut [i64], index: usize) {
+    if let Some(word) = bits.get_mut(index / 64) {
+        *word |= 1 << (index % 64);
+    }
+}
