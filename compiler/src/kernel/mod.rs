@@ -3,4 +3,6 @@
 pub mod builder;
 pub mod ir;
 pub mod scalar;
+pub mod text;
 pub mod types;
+pub mod verify;
