@@ -21,8 +21,8 @@ pub use table::{Atom, VarId, VarInfo, reset, var_info};
 
 use table::{Poly, with};
 
-/// A symbolic integer: a handle to a polynomial in normal form.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A symbolic integer: a handle to a polynomial in normal form.  It has no `Ord`: `min`, `lt` and the like mean the value
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Int(pub(crate) u32);
 
 impl Int {

@@ -56,7 +56,7 @@ pub fn var_info(var: VarId) -> VarInfo {
 }
 
 /// A factor of a term.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Atom {
     /// A variable.
     Var(VarId),

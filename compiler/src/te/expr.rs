@@ -73,7 +73,7 @@ pub enum Func2 {
 }
 
 /// What an expression is.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Node {
     /// A constant. Half types are held as `F32` constants.
     Const(Imm),

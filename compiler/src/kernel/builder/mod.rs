@@ -124,6 +124,18 @@ impl Builder {
         (!imm.elem.is_float()).then(|| super::scalar::to_i64(imm.elem, imm.bits))
     }
 
+    /// Adds a buffer parameter.
+    pub fn add_buf(&mut self, param: BufParam) -> Buf {
+        self.bufs.push(param);
+        Buf(self.bufs.len() as u32 - 1)
+    }
+
+    /// Adds an `i64` scalar parameter; gives its index.
+    pub fn add_scalar(&mut self) -> u32 {
+        self.scalars += 1;
+        self.scalars - 1
+    }
+
     /// The parameters of a buffer.
     pub fn buf_param(&self, buf: Buf) -> &BufParam {
         match self.bufs.get(buf.0 as usize) {

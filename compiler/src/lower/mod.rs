@@ -1,0 +1,34 @@
+//! Fused groups to kernel IR.
+
+pub mod emit;
+mod math;
+
+use crate::dtype::DType;
+use crate::kernel::ir::Kernel;
+use crate::sym::Int;
+use crate::te::TensorId;
+use std::sync::Arc;
+
+/// What a buffer parameter of a kernel is bound to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Binding {
+    /// A tensor of the program.
+    Tensor(TensorId),
+    /// Constant data in an order of the kernel's own.
+    Packed(DType, Arc<Vec<u8>>),
+    /// Work space: type and number of elements.
+    Scratch(DType, Int),
+}
+
+/// A kernel with what its parameters stand for.
+#[derive(Clone, Debug)]
+pub struct LoweredKernel {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// One for each buffer parameter.
+    pub bindings: Vec<Binding>,
+    /// Value of each scalar parameter.
+    pub scalars: Vec<Int>,
+    /// Number of work units of a tiled kernel.
+    pub tiles: Option<Int>,
+}
