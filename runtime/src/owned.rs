@@ -13,8 +13,12 @@ use crate::{Error, ModelRef, Observe, Session, TensorRef, TensorView};
 /// Zeroed, aligned bytes. Large ones come as untouched pages from the operating system.
 #[derive(Debug)]
 struct Arena {
-    start: NonNull<u8>,
+    /// What was allocated.
+    block: NonNull<u8>,
     layout: Layout,
+    /// The first aligned byte in it.
+    start: NonNull<u8>,
+    len: usize,
 }
 
 // SAFETY: an `Arena` owns its bytes like a `Vec<u8>`.
@@ -24,28 +28,34 @@ unsafe impl Sync for Arena {}
 
 impl Arena {
     fn new(bytes: usize) -> Result<Arena, Error> {
-        // Never of size 0, which allocators do not take.
-        let layout = Layout::from_size_align(bytes.max(ARENA_ALIGN), ARENA_ALIGN).map_err(|_| Error::OutOfMemory { bytes })?;
+        let fail = Error::OutOfMemory { bytes };
+        // Allocators get zeroed pages for nothing only at their own alignment; at a greater one they write the zeros,
+        // and so touch every page. The arena is therefore aligned here, within a block that is a little larger.
+        let size = bytes.checked_add(ARENA_ALIGN).ok_or(fail)?;
+        let layout = Layout::from_size_align(size, align_of::<usize>()).map_err(|_| fail)?;
         // SAFETY: the size is not 0.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::OutOfMemory { bytes })?;
-        Ok(Arena { start, layout })
+        let block = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(fail)?;
+        let skip = block.as_ptr().addr().next_multiple_of(ARENA_ALIGN) - block.as_ptr().addr();
+        // SAFETY: less than `ARENA_ALIGN`, so within the block with `bytes` behind it.
+        let start = unsafe { block.add(skip) };
+        Ok(Arena { block, layout, start, len: bytes })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: `layout.size()` initialized bytes that this owns.
-        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+        // SAFETY: `len` initialized bytes from `start` lie in the block, which this owns.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, borrowed exclusively.
-        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        unsafe { dealloc(self.block.as_ptr(), self.layout) };
     }
 }
 
@@ -106,7 +116,7 @@ impl<'m> OwnedSession<'m> {
 
     /// Bytes of arena that the session has now.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.layout.size()
+        self.arena.len
     }
 
     /// Ends runs that take more backward jumps than this with [`Error::StepLimit`].
@@ -125,7 +135,7 @@ impl<'m> OwnedSession<'m> {
             let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
             session.set_step_limit(self.step_limit);
             match session.run_observed(inputs, observer) {
-                Err(Error::ArenaTooSmall { needed }) if needed > self.arena.layout.size() => {
+                Err(Error::ArenaTooSmall { needed }) if needed > self.arena.len => {
                     self.arena = Arena::new(needed)?;
                 }
                 result => return result,
