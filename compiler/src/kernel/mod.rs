@@ -1,6 +1,7 @@
 //! Kernel IR: data types, builder, verifier, text form, interpreter, math functions.
 
 pub mod builder;
+pub mod interp;
 pub mod ir;
 pub mod scalar;
 pub mod text;

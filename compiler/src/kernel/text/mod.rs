@@ -91,3 +91,13 @@ fn word_of<T: Copy + PartialEq>(table: &[(T, &'static str)], op: T) -> &'static 
 fn op_of<T: Copy>(table: &[(T, &'static str)], word: &str) -> Option<T> {
     table.iter().find(|(_, entry)| *entry == word).map(|(op, _)| *op)
 }
+
+#[cfg(test)]
+pub(crate) fn un_ops() -> [(UnOp, &'static str); 9] {
+    UN_OPS
+}
+
+#[cfg(test)]
+pub(crate) fn bin_ops() -> [(BinOp, &'static str); 12] {
+    BIN_OPS
+}
