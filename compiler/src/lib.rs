@@ -3,6 +3,7 @@
 
 pub mod dtype;
 pub mod error;
+pub mod graph;
 pub mod kernel;
 pub mod sym;
 pub mod te;
