@@ -3,7 +3,20 @@
 //! An expansion gets a [`Call`] and builds the outputs with [`Cx`]. Output shapes follow from the expressions. What is not
 //! supported is refused by naming what is missing; nothing is computed approximately or silently left out.
 
+mod activation;
+mod arg;
+mod axes;
+mod binary;
 mod call;
+mod cast;
+mod cumulative;
+mod loss;
+mod nary;
+mod operand;
+mod pow;
+mod reduce;
+mod softmax;
+mod unary;
 
 pub use call::{AttrTensor, AttrValue, Call};
 
@@ -14,7 +27,19 @@ type Expand = fn(&mut Cx, &Call) -> OpResult;
 
 /// Looks an operator up in the families' tables: `(domain, operator, expansion)`.
 fn find(domain: &str, op: &str) -> Option<Expand> {
-    const TABLES: &[&[(&str, &str, Expand)]] = &[];
+    const TABLES: &[&[(&str, &str, Expand)]] = &[
+        unary::TABLE,
+        activation::TABLE,
+        binary::TABLE,
+        pow::TABLE,
+        nary::TABLE,
+        cast::TABLE,
+        reduce::TABLE,
+        arg::TABLE,
+        cumulative::TABLE,
+        softmax::TABLE,
+        loss::TABLE,
+    ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
 }

@@ -11,6 +11,7 @@
 pub mod cx;
 pub mod expr;
 pub mod known;
+mod operators;
 pub mod program;
 pub mod text;
 
