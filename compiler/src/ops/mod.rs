@@ -17,6 +17,12 @@ mod pow;
 mod reduce;
 mod softmax;
 mod unary;
+mod gather;
+mod layout;
+mod operands;
+mod pad;
+mod range;
+mod shape;
 
 pub use call::{AttrTensor, AttrValue, Call};
 
@@ -39,6 +45,11 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         cumulative::TABLE,
         softmax::TABLE,
         loss::TABLE,
+        gather::TABLE,
+        layout::TABLE,
+        pad::TABLE,
+        range::TABLE,
+        shape::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
@@ -56,3 +67,8 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
         None => Err(OpError::Unsupported("the operator is not supported".into())),
     }
 }
+
+#[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,178 @@
+//! Shape-like operands (axes, starts, sizes) as index expressions: known ones folded, others read at run time.
+
+use super::Call;
+use crate::dtype::DType;
+use crate::kernel::ir::Cmp;
+use crate::sym::Int;
+use crate::te::cx::broadcast_index;
+use crate::te::{Cx, Expr, Func2, OpError, OpResult, TensorId, expr};
+
+/// Constants of at least this magnitude mean "as far as possible" (exporters write `INT32_MAX`, `INT64_MAX`, …).
+const FAR: i64 = i32::MAX as i64 - 1;
+
+/// An error about the model.
+pub(super) fn invalid<T>(what: impl Into<String>) -> OpResult<T> {
+    Err(OpError::Invalid(what.into()))
+}
+
+/// An error about what is not supported.
+pub(super) fn unsupported<T>(what: impl Into<String>) -> OpResult<T> {
+    Err(OpError::Unsupported(what.into()))
+}
+
+/// Requires between `least` and `most` inputs.
+pub(super) fn input_count(call: &Call, least: usize, most: usize) -> OpResult<()> {
+    let n = call.inputs.len();
+    if n < least || n > most {
+        return invalid(format!("{n} inputs, expected {least} to {most}"));
+    }
+    Ok(())
+}
+
+/// The elements of an operand that is a list (rank 1) or a single number (rank 0).
+pub(super) fn int_list(cx: &mut Cx, t: TensorId, what: &str) -> OpResult<Vec<Int>> {
+    if cx.rank(t) > 1 {
+        return invalid(format!("{what} must have one axis, not {}", cx.rank(t)));
+    }
+    cx.ints_or_read(t)
+}
+
+/// The single number in an operand of one element.
+pub(super) fn int_scalar(cx: &mut Cx, t: TensorId, what: &str) -> OpResult<Int> {
+    let n = cx.numel(t);
+    cx.require_equal(n, Int::new(1), &format!("{what} must be one number"))?;
+    if n.as_const() != Some(1) {
+        return Ok(cx.read(t, 0, "n", None, None));
+    }
+    match cx.ints_or_read(t)?.first() {
+        Some(v) => Ok(*v),
+        None => invalid(format!("{what} is empty")),
+    }
+}
+
+/// The axes given by an optional operand or by the attribute `axes` (the form before they became an operand).
+pub(super) fn axes_operand(cx: &mut Cx, call: &Call, k: usize) -> OpResult<Option<Vec<Int>>> {
+    if let Some(t) = call.opt(k) {
+        return Ok(Some(int_list(cx, t, "axes")?));
+    }
+    Ok(call.opt_ints("axes")?.map(|a| a.into_iter().map(Int::new).collect()))
+}
+
+/// A list of distinct axes of a tensor with `rank` axes. Constants become checked numbers; run-time ones are checked when
+/// the model runs.
+pub(super) fn norm_axes(cx: &mut Cx, axes: &[Int], rank: usize) -> OpResult<Vec<Int>> {
+    let r = Int::from(rank);
+    let mut out: Vec<Int> = vec![];
+    for a in axes {
+        let n = match a.as_const() {
+            Some(c) => Int::from(cx.axis(c, rank)?),
+            None => {
+                cx.require_at_most(-r, *a, "axis out of range")?;
+                cx.require_at_most(*a + 1, r, "axis out of range")?;
+                a.if_lt(0, *a + r, *a)
+            }
+        };
+        if out.contains(&n) {
+            return invalid(format!("axis {a} is given twice"));
+        }
+        out.push(n);
+    }
+    Ok(out)
+}
+
+/// `values[k]` for the axis that is `axes[k]`, `default` for an axis that is not listed. `axes` are normalized.
+pub(super) fn value_at_axis(axes: &[Int], values: &[Int], axis: usize, default: Int) -> Int {
+    let at = Int::from(axis);
+    axes.iter().zip(values).fold(default, |rest, (a, v)| a.if_eq(at, *v, rest))
+}
+
+/// Whether `axis` is among `axes` (normalized), as 1 or 0.
+pub(super) fn is_listed(axes: &[Int], axis: usize) -> Int {
+    let ones = vec![Int::new(1); axes.len()];
+    value_at_axis(axes, &ones, axis, Int::new(0))
+}
+
+/// A position along an axis of size `d`: negative counts from the end; clamped to `lo..=hi`.
+pub(super) fn clamp_position(p: Int, d: Int, lo: Int, hi: Int) -> Int {
+    match p.as_const() {
+        Some(c) if c >= FAR => hi,
+        Some(c) if c <= -FAR => lo,
+        _ => p.if_lt(0, p + d, p).max(lo).min(hi),
+    }
+}
+
+/// A dimension given by data, which is never below zero.
+pub(super) fn dim(d: Int) -> Int {
+    d.max(0)
+}
+
+/// An index read from data: negative counts from the end, and what is out of range is clamped so that no kernel reads
+/// outside of its buffers.
+pub(super) fn data_index(e: Expr, d: Int) -> Int {
+    let i = expr::as_int(e);
+    guard_index(i, d)
+}
+
+/// See [`data_index`].
+pub(super) fn guard_index(i: Int, d: Int) -> Int {
+    if Int::new(0).le(i) == Some(true) && i.lt(d) == Some(true) {
+        return i;
+    }
+    if let (Some(c), Some(n)) = (i.as_const(), d.as_const())
+        && (-n..0).contains(&c)
+    {
+        return Int::new(c + n);
+    }
+    i.if_lt(0, i + d, i).min(d - 1).max(0)
+}
+
+/// A tensor to load from inside of a map, where the program is being changed.
+#[derive(Clone)]
+pub(super) struct Source {
+    /// The tensor.
+    pub t: TensorId,
+    /// Its element type.
+    pub dtype: DType,
+    /// Its dimensions.
+    pub dims: Vec<Int>,
+}
+
+impl Source {
+    /// Loads from `t`.
+    pub fn of(cx: &Cx, t: TensorId) -> Source {
+        Source { t, dtype: cx.dtype(t), dims: cx.shape(t) }
+    }
+
+    /// The element at `index`.
+    pub fn at(&self, index: &[Int]) -> Expr {
+        debug_assert_eq!(self.dims.len(), index.len(), "rank of load");
+        expr::load(self.t, self.dtype, index.to_vec())
+    }
+
+    /// The element broadcast to an output of which `index` is the index.
+    pub fn broadcast(&self, index: &[Int]) -> Expr {
+        let skip = index.len() - self.dims.len();
+        let index: Vec<Int> = self.dims.iter().zip(&index[skip..]).map(|(d, i)| broadcast_index(*d, *i)).collect();
+        self.at(&index)
+    }
+
+    /// The element at `index` if that lies inside, else `outside`.
+    pub fn or_else(&self, index: &[Int], outside: Expr) -> Expr {
+        let inside = index.iter().zip(&self.dims).fold(expr::boolean(true), |all, (i, d)| {
+            expr::bin(Func2::And, all, in_range(*i, *d))
+        });
+        expr::select(inside, self.at(index), outside)
+    }
+
+    /// The only element of a tensor that has one.
+    pub fn scalar(&self) -> Expr {
+        self.at(&vec![Int::new(0); self.dims.len()])
+    }
+}
+
+/// `0 <= i < d` as a condition, as far as it is not proved.
+pub(super) fn in_range(i: Int, d: Int) -> Expr {
+    let low = expr::cmp(Cmp::Ge, expr::int(i), expr::int(Int::new(0)));
+    let high = expr::cmp(Cmp::Lt, expr::int(i), expr::int(d));
+    expr::bin(Func2::And, low, high)
+}
