@@ -69,12 +69,12 @@ fn axes_given_at_run_time_make_shapes_by_formula() {
     let out = expand(&mut cx, &call("Squeeze", 13, &[Some(x), Some(axes)], &[], 1)).unwrap();
     let dims = cx.shape(out[0]);
     assert_eq!(dims.len(), 2);
-    let (axis, _) = cx.program.data_vars.iter().next().unwrap();
-    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(*axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
+    let axis = *cx.program.data_vars.keys().next().unwrap();
+    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
     assert_eq!((at(0), at(2), at(-1)), (vec![3, 1], vec![1, 3], vec![1, 3]));
     let out = expand(&mut cx, &call("Unsqueeze", 13, &[Some(x), Some(axes)], &[], 1)).unwrap();
     let dims = cx.shape(out[0]);
-    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(*axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
+    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
     assert_eq!((at(1), at(-1)), (vec![1, 1, 3, 1], vec![1, 3, 1, 1]));
 }
 

@@ -130,34 +130,34 @@ pub(super) fn guard_index(i: Int, d: Int) -> Int {
 #[derive(Clone)]
 pub(super) struct Source {
     /// The tensor.
-    pub t: TensorId,
+    pub(super) t: TensorId,
     /// Its element type.
-    pub dtype: DType,
+    pub(super) dtype: DType,
     /// Its dimensions.
-    pub dims: Vec<Int>,
+    pub(super) dims: Vec<Int>,
 }
 
 impl Source {
     /// Loads from `t`.
-    pub fn of(cx: &Cx, t: TensorId) -> Source {
+    pub(super) fn of(cx: &Cx, t: TensorId) -> Source {
         Source { t, dtype: cx.dtype(t), dims: cx.shape(t) }
     }
 
     /// The element at `index`.
-    pub fn at(&self, index: &[Int]) -> Expr {
+    pub(super) fn at(&self, index: &[Int]) -> Expr {
         debug_assert_eq!(self.dims.len(), index.len(), "rank of load");
         expr::load(self.t, self.dtype, index.to_vec())
     }
 
     /// The element broadcast to an output of which `index` is the index.
-    pub fn broadcast(&self, index: &[Int]) -> Expr {
+    pub(super) fn broadcast(&self, index: &[Int]) -> Expr {
         let skip = index.len() - self.dims.len();
         let index: Vec<Int> = self.dims.iter().zip(&index[skip..]).map(|(d, i)| broadcast_index(*d, *i)).collect();
         self.at(&index)
     }
 
     /// The element at `index` if that lies inside, else `outside`.
-    pub fn or_else(&self, index: &[Int], outside: Expr) -> Expr {
+    pub(super) fn or_else(&self, index: &[Int], outside: Expr) -> Expr {
         let inside = index.iter().zip(&self.dims).fold(expr::boolean(true), |all, (i, d)| {
             expr::bin(Func2::And, all, in_range(*i, *d))
         });
@@ -165,7 +165,7 @@ impl Source {
     }
 
     /// The only element of a tensor that has one.
-    pub fn scalar(&self) -> Expr {
+    pub(super) fn scalar(&self) -> Expr {
         self.at(&vec![Int::new(0); self.dims.len()])
     }
 }
