@@ -1,6 +1,6 @@
 //! Operators that pick elements by an index given as data.
 
-use super::operands::{Source, guard_index, input_count, invalid, unsupported};
+use super::sizes::{Source, guard_index, input_count, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -36,7 +36,9 @@ impl Indices {
         let (true, true, Some(limits)) = (few, constant, limits) else {
             return Ok(Indices { src, dims: dims.to_vec(), safe: false });
         };
-        let Some(values) = cx.const_floats(t) else { return Ok(Indices { src, dims: dims.to_vec(), safe: false }) };
+        let Some(values) = cx.const_floats(t) else {
+            return Ok(Indices { src, dims: dims.to_vec(), safe: false });
+        };
         let mut fixed = vec![];
         for (k, v) in values.iter().enumerate() {
             let (v, d) = (*v as i64, limits[k % limits.len().max(1)]);
@@ -47,9 +49,18 @@ impl Indices {
         }
         let shape: Option<Vec<usize>> =
             src.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect();
-        let Some(shape) = shape else { return unsupported("indices of unknown shape") };
+        let Some(shape) = shape else {
+            return unsupported("indices of unknown shape");
+        };
         let changed = values.iter().zip(&fixed).any(|(a, b)| *a as i64 != *b);
-        let src = if changed { { let t = cx.constant_i64(&shape, &fixed); Source::of(cx, t) } } else { src };
+        let src = if changed {
+            {
+                let t = cx.constant_i64(&shape, &fixed);
+                Source::of(cx, t)
+            }
+        } else {
+            src
+        };
         Ok(Indices { src, dims: dims.to_vec(), safe: true })
     }
 
@@ -59,7 +70,6 @@ impl Indices {
         if self.safe { i } else { guard_index(i, self.dims[which]) }
     }
 }
-
 
 fn gather(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
@@ -79,9 +89,7 @@ fn gather(cx: &mut Cx, call: &Call) -> OpResult {
             return invalid(format!("index {c} is outside of {}..{n}", -n));
         }
         let at = guard_index(*i, d);
-        return Ok(vec![cx.map(src.dtype, out, |i| {
-            src.at(&[&i[..axis], &[at], &i[axis + picked.len()..]].concat())
-        })]);
+        return Ok(vec![cx.map(src.dtype, out, |i| src.at(&[&i[..axis], &[at], &i[axis + picked.len()..]].concat()))]);
     }
     let indices = Indices::of(cx, t, &[src.dims[axis]])?;
     Ok(vec![cx.map(src.dtype, out, |i| {
@@ -149,7 +157,9 @@ fn array_feature_extractor(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
     let src = Source::of(cx, call.input(0)?);
     let t = call.input(1)?;
-    let Some((last, head)) = src.dims.split_last() else { return invalid("the input has no axes") };
+    let Some((last, head)) = src.dims.split_last() else {
+        return invalid("the input has no axes");
+    };
     if cx.dtype(t) != DType::I64 {
         return invalid(format!("indices must be int64, not {}", cx.dtype(t)));
     }

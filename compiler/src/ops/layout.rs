@@ -1,8 +1,7 @@
 //! Operators that move whole slabs: transposing, joining, cutting, repeating.
 
-use super::operands::{
-    Source, axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, unsupported,
-    value_at_axis,
+use super::sizes::{
+    Source, axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, unsupported, value_at_axis,
 };
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
@@ -59,7 +58,9 @@ fn concat(cx: &mut Cx, call: &Call) -> OpResult {
     for k in 0..call.inputs.len() {
         sources.push(Source::of(cx, call.input(k)?));
     }
-    let Some(first) = sources.first().cloned() else { return invalid("no inputs") };
+    let Some(first) = sources.first().cloned() else {
+        return invalid("no inputs");
+    };
     let rank = first.dims.len();
     let Some(axis) = call.opt_int("axis")?.or((call.version < 4).then_some(1)) else {
         return invalid("attribute 'axis' is missing");
@@ -301,7 +302,9 @@ fn block_outermost(call: &Call, since: i64) -> OpResult<bool> {
 fn depth_to_space(cx: &mut Cx, call: &Call) -> OpResult {
     let (src, b) = block_operand(cx, call)?;
     let outer = block_outermost(call, 11)?;
-    let [n, c, h, w] = src.dims[..] else { return invalid("4 axes") };
+    let [n, c, h, w] = src.dims[..] else {
+        return invalid("4 axes");
+    };
     let depth = c.div(b * b);
     cx.require_equal(depth * (b * b), c, "the channels do not divide by the square of blocksize")?;
     Ok(vec![cx.map(src.dtype, vec![n, depth, h * b, w * b], |i| {
@@ -314,7 +317,9 @@ fn depth_to_space(cx: &mut Cx, call: &Call) -> OpResult {
 fn space_to_depth(cx: &mut Cx, call: &Call) -> OpResult {
     let (src, b) = block_operand(cx, call)?;
     let outer = block_outermost(call, 28)?;
-    let [n, c, h, w] = src.dims[..] else { return invalid("4 axes") };
+    let [n, c, h, w] = src.dims[..] else {
+        return invalid("4 axes");
+    };
     let (rows, columns) = (h.div(b), w.div(b));
     cx.require_equal(rows * b, h, "the height does not divide by blocksize")?;
     cx.require_equal(columns * b, w, "the width does not divide by blocksize")?;
@@ -339,12 +344,8 @@ fn center_crop_pad(cx: &mut Cx, call: &Call) -> OpResult {
         return Ok(vec![x]);
     }
     // An odd difference leaves the extra element at the end, for cropping and for padding.
-    let shifts: Vec<Int> = src
-        .dims
-        .iter()
-        .zip(&out)
-        .map(|(d, o)| d.if_lt(*o, -((*o - *d).div(2)), (*d - *o).div(2)))
-        .collect();
+    let shifts: Vec<Int> =
+        src.dims.iter().zip(&out).map(|(d, o)| d.if_lt(*o, -((*o - *d).div(2)), (*d - *o).div(2))).collect();
     let zero = expr::constant_f64(src.dtype, 0.0);
     Ok(vec![cx.map(src.dtype, out, |i| {
         let index: Vec<Int> = i.iter().zip(&shifts).map(|(i, s)| *i + *s).collect();

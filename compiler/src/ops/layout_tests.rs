@@ -1,6 +1,6 @@
 use super::AttrValue::{Int as I, Ints, Str};
-use super::testing::*;
 use super::expand;
+use super::testing::*;
 use crate::dtype::DType;
 use crate::sym::Int;
 use crate::te::{Cx, Def, OpError};
@@ -70,11 +70,13 @@ fn axes_given_at_run_time_make_shapes_by_formula() {
     let dims = cx.shape(out[0]);
     assert_eq!(dims.len(), 2);
     let axis = *cx.program.data_vars.keys().next().unwrap();
-    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
+    let at =
+        |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
     assert_eq!((at(0), at(2), at(-1)), (vec![3, 1], vec![1, 3], vec![1, 3]));
     let out = expand(&mut cx, &call("Unsqueeze", 13, &[Some(x), Some(axes)], &[], 1)).unwrap();
     let dims = cx.shape(out[0]);
-    let at = |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
+    let at =
+        |v: i64| dims.iter().map(|d| crate::te::known::at(*d, &[(axis, v)]).as_const().unwrap()).collect::<Vec<_>>();
     assert_eq!((at(1), at(-1)), (vec![1, 1, 3, 1], vec![1, 3, 1, 1]));
 }
 

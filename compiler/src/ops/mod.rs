@@ -10,19 +10,19 @@ mod binary;
 mod call;
 mod cast;
 mod cumulative;
+mod gather;
+mod layout;
 mod loss;
 mod nary;
 mod operand;
+mod pad;
 mod pow;
+mod range;
 mod reduce;
+mod shape;
+mod sizes;
 mod softmax;
 mod unary;
-mod gather;
-mod layout;
-mod operands;
-mod pad;
-mod range;
-mod shape;
 
 pub use call::{AttrTensor, AttrValue, Call};
 

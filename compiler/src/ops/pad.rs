@@ -1,6 +1,6 @@
 //! Padding.
 
-use super::operands::{Source, axes_operand, int_list, invalid, norm_axes, unsupported, value_at_axis};
+use super::sizes::{Source, axes_operand, int_list, invalid, norm_axes, unsupported, value_at_axis};
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
 use crate::sym::Int;
@@ -30,7 +30,9 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
     let by_attribute = call.version < 11;
     let pads = if by_attribute {
         let name = if call.version < 2 { "paddings" } else { "pads" };
-        let Some(pads) = call.opt_ints(name)? else { return invalid(format!("attribute '{name}' is missing")) };
+        let Some(pads) = call.opt_ints(name)? else {
+            return invalid(format!("attribute '{name}' is missing"));
+        };
         pads.into_iter().map(Int::new).collect()
     } else {
         int_list(cx, call.input(1)?, "pads")?
@@ -93,7 +95,8 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
 /// Whether position `at` is one of the input; a side without padding needs no test.
 fn range_condition(at: Int, before: Int, after: Int, d: Int) -> Expr {
     let none = |p: Int| p.le(0) == Some(true);
-    let low = if none(before) { expr::boolean(true) } else { expr::cmp(Cmp::Ge, expr::int(at), expr::int(Int::new(0))) };
+    let low =
+        if none(before) { expr::boolean(true) } else { expr::cmp(Cmp::Ge, expr::int(at), expr::int(Int::new(0))) };
     let high = if none(after) { expr::boolean(true) } else { expr::cmp(Cmp::Lt, expr::int(at), expr::int(d)) };
     expr::bin(Func2::And, low, high)
 }

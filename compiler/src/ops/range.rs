@@ -1,6 +1,6 @@
 //! Sequences of numbers.
 
-use super::operands::{Source, input_count, int_scalar, invalid, unsupported};
+use super::sizes::{Source, input_count, int_scalar, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::{Int, map_data};
@@ -32,7 +32,9 @@ fn range(cx: &mut Cx, call: &Call) -> OpResult {
         t.iter().map(|t| whole(cx, *t)).collect::<Option<Vec<Int>>>()
     };
     if let Some(ints) = ints {
-        let [start, limit, delta] = ints[..] else { return invalid("three numbers are needed") };
+        let [start, limit, delta] = ints[..] else {
+            return invalid("three numbers are needed");
+        };
         match delta.as_const() {
             Some(0) => return invalid("delta is zero"),
             Some(_) => {}
@@ -50,7 +52,9 @@ fn range(cx: &mut Cx, call: &Call) -> OpResult {
     }
     // Numbers are computed in double precision, which holds every float type, and rounded once.
     let wide: Vec<Expr> = t.iter().map(|t| expr::cast(DType::F64, Source::of(cx, *t).scalar())).collect();
-    let [start, limit, delta] = wide[..] else { return invalid("three numbers are needed") };
+    let [start, limit, delta] = wide[..] else {
+        return invalid("three numbers are needed");
+    };
     let steps = expr::bin(Func2::Div, expr::bin(Func2::Sub, limit, start), delta);
     let steps = expr::un(Func1::Ceil, steps);
     let count = expr::bin(Func2::Max, steps, expr::constant_f64(DType::F64, 0.0));
@@ -75,7 +79,9 @@ fn whole(cx: &mut Cx, t: TensorId) -> Option<Int> {
         // Larger numbers would not be exact in every float type.
         return (v.fract() == 0.0 && v.abs() <= 2048.0).then(|| Int::new(v as i64));
     }
-    let Node::Cast(_, inner) = e.node() else { return None };
+    let Node::Cast(_, inner) = e.node() else {
+        return None;
+    };
     if !inner.dtype().is_int() || matches!(cx.dtype(t), DType::F16 | DType::BF16) {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Operators on shapes: reading them, changing them without touching the elements, and filling them.
 
-use super::operands::{Source, axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes, unsupported};
+use super::sizes::{Source, axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes, unsupported};
 use super::{AttrTensor, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -43,7 +43,9 @@ fn identity(_: &mut Cx, call: &Call) -> OpResult {
 fn reshape(cx: &mut Cx, call: &Call) -> OpResult {
     let x = call.input(0)?;
     let wanted: Vec<Int> = if call.version < 5 {
-        let Some(s) = call.opt_ints("shape")? else { return invalid("attribute 'shape' is missing") };
+        let Some(s) = call.opt_ints("shape")? else {
+            return invalid("attribute 'shape' is missing");
+        };
         s.into_iter().map(Int::new).collect()
     } else {
         int_list(cx, call.input(1)?, "shape")?
@@ -96,7 +98,8 @@ pub(super) fn reshaped(cx: &mut Cx, x: TensorId, wanted: &[Int], allow_zero: boo
         out[k] = infer(&others);
     } else if out.iter().any(|d| may_be_negative(*d)) {
         // One of the run-time dimensions may turn out to be -1: it is what the others leave over.
-        let others: Vec<Int> = out.iter().map(|d| if may_be_negative(*d) { d.if_lt(zero, 1, *d) } else { *d }).collect();
+        let others: Vec<Int> =
+            out.iter().map(|d| if may_be_negative(*d) { d.if_lt(zero, 1, *d) } else { *d }).collect();
         let rest = total.div(Int::product(&others));
         let mut count = Int::new(0);
         for d in &mut out {
@@ -138,7 +141,9 @@ fn squeeze(cx: &mut Cx, call: &Call) -> OpResult {
             match d.eq_proof(one) {
                 Some(true) => {}
                 Some(false) => out.push(d),
-                None => return unsupported(format!("Squeeze without axes where the dimension {d} may be 1 or not")),
+                None => {
+                    return unsupported(format!("Squeeze without axes where the dimension {d} may be 1 or not"));
+                }
             }
         }
         return Ok(vec![cx.view(x, out)]);
@@ -167,7 +172,9 @@ fn squeeze(cx: &mut Cx, call: &Call) -> OpResult {
 fn unsqueeze(cx: &mut Cx, call: &Call) -> OpResult {
     let x = call.input(0)?;
     let dims = cx.shape(x);
-    let Some(axes) = axes_operand(cx, call, 1)? else { return invalid("axes are missing") };
+    let Some(axes) = axes_operand(cx, call, 1)? else {
+        return invalid("axes are missing");
+    };
     let rank = dims.len() + axes.len();
     let axes = norm_axes(cx, &axes, rank)?;
     let mut before = Int::new(0);
@@ -198,7 +205,9 @@ fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 
 /// The value of a one-element attribute tensor as a constant, `f32` zero if there is none.
 fn fill_value(value: Option<&AttrTensor>) -> OpResult<(DType, Expr)> {
-    let Some(v) = value else { return Ok((DType::F32, expr::constant_f64(DType::F32, 0.0))) };
+    let Some(v) = value else {
+        return Ok((DType::F32, expr::constant_f64(DType::F32, 0.0)));
+    };
     if v.shape.iter().product::<usize>() != 1 || v.bytes.len() != v.dtype.size() {
         return invalid("attribute 'value' must hold one element");
     }

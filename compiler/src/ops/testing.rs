@@ -37,7 +37,13 @@ pub(super) fn constant(cx: &mut Cx, v: &Value) -> TensorId {
 }
 
 /// The attribute list of a call.
-pub(super) fn call(op: &str, version: i64, inputs: &[Option<TensorId>], attrs: &[(&str, AttrValue)], outputs: usize) -> Call {
+pub(super) fn call(
+    op: &str,
+    version: i64,
+    inputs: &[Option<TensorId>],
+    attrs: &[(&str, AttrValue)],
+    outputs: usize,
+) -> Call {
     Call {
         domain: String::new(),
         op: op.into(),

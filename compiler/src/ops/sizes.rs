@@ -158,9 +158,10 @@ impl Source {
 
     /// The element at `index` if that lies inside, else `outside`.
     pub(super) fn or_else(&self, index: &[Int], outside: Expr) -> Expr {
-        let inside = index.iter().zip(&self.dims).fold(expr::boolean(true), |all, (i, d)| {
-            expr::bin(Func2::And, all, in_range(*i, *d))
-        });
+        let inside = index
+            .iter()
+            .zip(&self.dims)
+            .fold(expr::boolean(true), |all, (i, d)| expr::bin(Func2::And, all, in_range(*i, *d)));
         expr::select(inside, self.at(index), outside)
     }
 
