@@ -6,18 +6,23 @@
 mod activation;
 mod arg;
 mod axes;
+mod batch_norm;
 mod binary;
 mod call;
 mod cast;
 mod cumulative;
 mod gather;
 mod layout;
+mod layer_norm;
 mod loss;
+mod moments;
 mod nary;
+mod norm;
 mod operand;
 mod pad;
 mod pow;
 mod range;
+mod quantize;
 mod reduce;
 mod shape;
 mod sizes;
@@ -50,6 +55,10 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         pad::TABLE,
         range::TABLE,
         shape::TABLE,
+        batch_norm::TABLE,
+        layer_norm::TABLE,
+        norm::TABLE,
+        quantize::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
