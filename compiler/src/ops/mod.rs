@@ -28,6 +28,13 @@ mod shape;
 mod sizes;
 mod softmax;
 mod unary;
+mod contract;
+mod conv;
+mod pool;
+mod scalar;
+mod window;
+#[cfg(test)]
+mod window_tests;
 
 pub use call::{AttrTensor, AttrValue, Call};
 
@@ -59,6 +66,9 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         layer_norm::TABLE,
         norm::TABLE,
         quantize::TABLE,
+        contract::TABLE,
+        conv::TABLE,
+        pool::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
