@@ -1,6 +1,7 @@
 //! The GraphMend compiler: ONNX model in, cache file out.
 #![forbid(unsafe_code)]
 
+pub mod codegen;
 pub mod dtype;
 pub mod error;
 pub mod graph;

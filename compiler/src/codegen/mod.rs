@@ -1,0 +1,77 @@
+//! Kernel IR to machine code.
+//!
+//! [`cranelift`] serves x86-64, aarch64 and riscv64, scalar and with 128-bit vectors. The code that comes out is one
+//! position-independent block without relocations and without imports: it can be mapped anywhere and called as a
+//! [`KernelFn`](graphmend_cache_format::abi::KernelFn).
+
+pub mod cranelift;
+
+pub use cranelift::{Isa, asm_text, compile};
+
+use graphmend_targets::{Arch, Cpu, Features};
+
+/// What code is generated for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Target {
+    /// The instruction set.
+    pub arch: Arch,
+    /// The features that the code may use beyond the base of `arch`.
+    pub features: Features,
+}
+
+impl From<&Cpu> for Target {
+    fn from(cpu: &Cpu) -> Self {
+        Target { arch: cpu.arch, features: cpu.features }
+    }
+}
+
+/// Machine code of one kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CompiledKernel {
+    /// The code; its entry is the first byte. Constants that it reads relative to the program counter are part of it.
+    pub code: Vec<u8>,
+    /// Alignment in bytes that the first byte needs, a power of two.
+    pub align: u32,
+    /// Bytes of stack below the frame pointer: saved registers and spilled values.
+    pub stack_bytes: u32,
+}
+
+/// Why a kernel has no machine code.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CodegenError {
+    /// The kernel breaks a rule of the kernel IR.
+    #[error(transparent)]
+    Invalid(#[from] crate::kernel::verify::Invalid),
+    /// No back end for this target.
+    #[error("no code generator for {arch}: {reason}")]
+    Target {
+        /// The instruction set asked for.
+        arch: Arch,
+        /// What is missing.
+        reason: String,
+    },
+    /// The code would call or refer to something outside the kernel.
+    #[error("kernel {kernel}: {op} refers to {symbol} outside the kernel")]
+    Relocation {
+        /// The kernel's name.
+        kernel: String,
+        /// The operation, as `%12 = Un(Floor, ..)`.
+        op: String,
+        /// What it refers to.
+        symbol: String,
+    },
+    /// The code generator failed: a bug of this compiler.
+    #[error("kernel {kernel}: {message}")]
+    Internal {
+        /// The kernel's name.
+        kernel: String,
+        /// What happened.
+        message: String,
+    },
+}
+
+impl From<CodegenError> for crate::error::Error {
+    fn from(error: CodegenError) -> Self {
+        crate::error::Error::internal(crate::error::Stage::Codegen, error.to_string())
+    }
+}

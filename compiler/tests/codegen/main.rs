@@ -1,0 +1,8 @@
+//! Machine code against the meaning of the kernel IR.
+
+mod control;
+mod host;
+mod lanes;
+mod lanewise;
+mod shape;
+mod values;
