@@ -9,3 +9,5 @@ pub mod kernel;
 pub mod sym;
 pub mod te;
 pub mod ops;
+pub mod lower;
+pub mod fuse;

@@ -7,3 +7,4 @@ pub mod scalar;
 pub mod text;
 pub mod types;
 pub mod verify;
+pub mod math;

@@ -243,6 +243,16 @@ impl<'a> Emit<'a> {
         r
     }
 
+    /// An expression of constants and accumulators with `lanes` lanes each.
+    pub fn expr_lanes(&mut self, e: Expr, lanes: u16) -> Reg {
+        // No index depends on this variable, so the lanes are all alike but for the accumulators.
+        let lane = VarId::index("lane", Int::from(usize::from(lanes)));
+        self.lane = (lanes > 1).then_some((lane, lanes));
+        let r = self.expr(e);
+        self.lane = None;
+        r
+    }
+
     fn compute(&mut self, e: Expr) -> Reg {
         let lanes = self.lanes();
         match e.node() {

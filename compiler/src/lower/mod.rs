@@ -1,7 +1,12 @@
 //! Fused groups to kernel IR.
 
+mod collapse;
+pub mod contract;
+pub mod custom;
 pub mod emit;
 mod math;
+pub mod nest;
+mod split;
 
 use crate::dtype::DType;
 use crate::kernel::ir::Kernel;
@@ -31,4 +36,10 @@ pub struct LoweredKernel {
     pub scalars: Vec<Int>,
     /// Number of work units of a tiled kernel.
     pub tiles: Option<Int>,
+}
+
+/// Is it one operation of the kernel IR?
+pub(crate) fn is_basic(f: crate::te::Func1) -> bool {
+    use crate::te::Func1::{Abs, Ceil, Floor, Neg, Not, Popcnt, Round, Sqrt, Trunc};
+    matches!(f, Neg | Abs | Not | Sqrt | Floor | Ceil | Trunc | Round | Popcnt)
 }

@@ -155,8 +155,7 @@ impl Cx {
     /// The tensor whose element at each index is `f(index)`; half types round when stored.
     pub fn map(&mut self, dtype: DType, shape: Vec<Int>, f: impl FnOnce(&[Int]) -> Expr) -> TensorId {
         let vars = index_vars("i", &shape);
-        let index: Vec<Int> = vars.iter().map(|v| Int::var(*v)).collect();
-        let body = f(&index);
+        let body = f(&index_of(&vars));
         debug_assert_eq!(body.dtype(), dtype.compute(), "map body of {}: {body}", self.node);
         self.define(dtype, shape, Def::Map { vars, body })
     }
@@ -171,8 +170,7 @@ impl Cx {
         f: impl FnOnce(&[Int], &[Int]) -> Expr,
     ) -> TensorId {
         let (vars, rvars) = (index_vars("i", &shape), index_vars("r", over));
-        let ints = |v: &[VarId]| v.iter().map(|v| Int::var(*v)).collect::<Vec<_>>();
-        let body = f(&ints(&vars), &ints(&rvars));
+        let body = f(&index_of(&vars), &index_of(&rvars));
         debug_assert_eq!(body.dtype(), dtype.compute(), "reduction body of {}: {body}", self.node);
         self.define(dtype, shape, Def::Reduce { vars, rvars, kind, body })
     }
@@ -186,8 +184,7 @@ impl Cx {
         f: impl FnOnce(&[Int], &[Int]) -> (Vec<Expr>, Vec<Expr>, Expr),
     ) -> TensorId {
         let (vars, rvars) = (index_vars("i", &shape), index_vars("r", over));
-        let ints = |v: &[VarId]| v.iter().map(|v| Int::var(*v)).collect::<Vec<_>>();
-        let (init, step, result) = f(&ints(&vars), &ints(&rvars));
+        let (init, step, result) = f(&index_of(&vars), &index_of(&rvars));
         debug_assert_eq!(result.dtype(), dtype.compute(), "fold of {}", self.node);
         self.define(dtype, shape, Def::Fold { vars, rvars, init, step, result })
     }
@@ -346,6 +343,11 @@ pub fn broadcast_index(d: Int, i: Int) -> Int {
 /// Fresh loop indices, one for each dimension.
 pub fn index_vars(name: &str, shape: &[Int]) -> Vec<VarId> {
     shape.iter().enumerate().map(|(k, d)| VarId::index(&format!("{name}{k}"), *d)).collect()
+}
+
+/// The values of loop indices; 0 for one that runs over a single value.
+pub fn index_of(vars: &[VarId]) -> Vec<Int> {
+    vars.iter().map(|v| if v.extent() == Some(Int::new(1)) { Int::new(0) } else { Int::var(*v) }).collect()
 }
 
 /// The row-major position of `index` within `shape`.

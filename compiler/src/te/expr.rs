@@ -206,6 +206,11 @@ pub fn load(tensor: TensorId, stored: DType, index: Vec<Int>) -> Expr {
     intern(Node::Load(tensor, index), stored.compute())
 }
 
+/// A load whose value has compute type `dtype`.
+pub fn load_as(tensor: TensorId, dtype: DType, index: Vec<Int>) -> Expr {
+    intern(Node::Load(tensor, index), dtype)
+}
+
 /// Accumulator `k` of type `dtype` inside of a fold.
 pub fn acc(k: u32, dtype: DType) -> Expr {
     intern(Node::Acc(k), dtype.compute())

@@ -1,0 +1,122 @@
+//! Which tensors are stored, which are computed inside of their users, and which loops share a kernel.
+//!
+//! 1. [`uses`]: what is needed at all, and by whom.
+//! 2. [`inline`]: a map that costs little, or that is read once, disappears into its users.
+//! 3. [`group`]: what is left becomes *units*, one kernel each: a contraction with what follows it (bias, activation,
+//!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
+//!    or a norm is one nest), or a hand-written kernel.
+
+pub mod group;
+pub mod inline;
+pub mod uses;
+
+use crate::sym::{Int, VarId};
+use crate::te::{Check, Custom, Expr, Program, TensorId};
+use std::sync::Arc;
+
+/// What one kernel computes.
+#[derive(Clone)]
+pub enum Unit {
+    /// A nest of loops.
+    Nest(Nest),
+    /// A sum of products and what is done with each sum before it is stored.
+    Contract {
+        /// The sum: a `Reduce` that is never stored, unless it is `out`.
+        sum: TensorId,
+        /// The tensor that is stored.
+        out: TensorId,
+        /// Its element in terms of the sum's index variables, with a load of `sum` at them for the finished sum.
+        epilogue: Expr,
+        /// Row-major position of the element in `out`.
+        position: Int,
+    },
+    /// A hand-written kernel with the tensors that it writes.
+    Custom(Arc<Custom>, Vec<TensorId>),
+}
+
+/// Loops over `vars`; within each iteration the stages run in order.
+#[derive(Clone)]
+pub struct Nest {
+    /// Outer loop indices.
+    pub vars: Vec<VarId>,
+    /// What is done for each of their values.
+    pub stages: Vec<Stage>,
+}
+
+/// A part of a nest.
+#[derive(Clone)]
+pub enum Stage {
+    /// The value of a reduction or fold, kept in a register; later stages load it as tensor `id`.
+    Reduce {
+        /// Which tensor it is.
+        id: TensorId,
+        /// Reduced indices, outermost first.
+        rvars: Vec<VarId>,
+        /// What is folded.
+        fold: Fold,
+    },
+    /// Elements of a tensor for all values of `inner`.
+    Store {
+        /// The tensor.
+        id: TensorId,
+        /// Inner loop indices.
+        inner: Vec<VarId>,
+        /// The element.
+        body: Expr,
+        /// Its row-major position.
+        position: Int,
+    },
+}
+
+/// What a reduction stage computes.
+#[derive(Clone)]
+pub enum Fold {
+    /// One value combined in any order.
+    Reduce(crate::te::ReduceKind, Expr),
+    /// Several accumulators in order: start values, steps, result.
+    Ordered(Vec<Expr>, Vec<Expr>, Expr),
+}
+
+/// A step of the fused program.
+#[derive(Clone)]
+pub enum Step {
+    /// Runs a kernel.
+    Run(Unit),
+    /// Checks a condition.
+    Check(Check),
+    /// One of two blocks; see `te::Step::If`.
+    If {
+        /// Not zero: `then`.
+        cond: Int,
+        /// First block.
+        then: Vec<Step>,
+        /// Its results.
+        then_results: Vec<TensorId>,
+        /// Second block.
+        other: Vec<Step>,
+        /// Its results.
+        other_results: Vec<TensorId>,
+        /// Where the results of the block that ran go.
+        results: Vec<TensorId>,
+        /// Symbols of the results' shapes with their values in each block.
+        dims: Vec<(VarId, Int, Int)>,
+    },
+}
+
+/// A program grouped into kernels.
+pub struct Fused {
+    /// Tensors, inputs, outputs, symbols. Definitions of stored tensors hold what was inlined.
+    pub program: Program,
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// How many maps disappeared into their users.
+    pub inlined: usize,
+}
+
+/// Fuses a program.
+pub fn fuse(program: Program) -> Fused {
+    let uses = uses::find(&program);
+    let (program, stored, inlined) = inline::inline(program, &uses);
+    let steps = group::group(&program, &stored);
+    Fused { program, steps, inlined }
+}

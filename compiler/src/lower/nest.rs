@@ -1,0 +1,415 @@
+//! Loop nests to kernel IR: which variable carries the lanes, where loops are cut, in which order they run.
+
+use super::emit::{Emit, linearize};
+use super::{LoweredKernel, split};
+use crate::dtype::DType;
+use crate::fuse::{Fold, Nest, Stage};
+use crate::kernel::ir::{self, Access, BinOp, Horizontal, Reg, Type, Var};
+use crate::sym::{Int, VarId, linear_in};
+use crate::te::{Expr, Node, Program, ReduceKind, TensorId, expr};
+use graphmend_targets::Cpu;
+use std::collections::{BTreeSet, HashMap};
+
+/// Lowers a nest. Its work units are the values of its first outer variable.
+pub fn lower(p: &Program, cpu: &Cpu, name: &str, nest: &Nest) -> LoweredKernel {
+    let locals: BTreeSet<TensorId> = nest
+        .stages
+        .iter()
+        .filter_map(|s| match s {
+            Stage::Reduce { id, .. } => Some(*id),
+            Stage::Store { .. } => None,
+        })
+        .collect();
+    // A pure map is cut where conditions on its indices change, so that inside of a piece no condition is left.
+    let pieces = match nest.stages.as_slice() {
+        [Stage::Store { id, inner, body, position }] => {
+            let vars: Vec<VarId> = nest.vars.iter().chain(inner).copied().collect();
+            split::pieces(&vars, *body)
+                .into_iter()
+                .map(|piece| {
+                    let position = piece.subst_int(*position);
+                    let stage = Stage::Store { id: *id, inner: vec![], body: piece.body, position };
+                    (Nest { vars: piece.vars, stages: vec![stage] }, piece.start)
+                })
+                .collect()
+        }
+        _ => vec![(nest.clone(), Int::new(0))],
+    };
+    let tiled = !nest.vars.is_empty() && pieces.iter().all(|(n, _)| !n.vars.is_empty());
+    let units = nest.vars.first().and_then(|v| v.extent());
+    let mut e = Emit::new(p, name, tiled);
+    let mut tiles = None;
+    let whole = pieces.len() == 1;
+    for (mut piece, start) in pieces {
+        linearize_nest(p, &mut piece, &locals);
+        if whole {
+            super::collapse::collapse(&mut piece);
+        }
+        if tiled {
+            tiles = if whole { piece.vars.first().and_then(|v| v.extent()) } else { units };
+        }
+        let mut run = Run { e: &mut e, cpu, tiled, start };
+        run.nest(&piece);
+    }
+    e.finish(tiles)
+}
+
+fn linearize_nest(p: &Program, nest: &mut Nest, locals: &BTreeSet<TensorId>) {
+    let keep = |t: TensorId| locals.contains(&t);
+    for stage in &mut nest.stages {
+        match stage {
+            Stage::Reduce { fold: Fold::Reduce(_, body), .. } | Stage::Store { body, .. } => {
+                *body = linearize(p, *body, &keep);
+            }
+            Stage::Reduce { fold: Fold::Ordered(init, step, result), .. } => {
+                for e in init.iter_mut().chain(step.iter_mut()).chain([result]) {
+                    *e = linearize(p, *e, &keep);
+                }
+            }
+        }
+    }
+}
+
+/// Expressions and store positions of a stage.
+pub(super) fn parts(stage: &Stage) -> (Vec<Expr>, Vec<Int>) {
+    match stage {
+        Stage::Reduce { fold: Fold::Reduce(_, body), .. } => (vec![*body], vec![]),
+        Stage::Reduce { fold: Fold::Ordered(init, step, result), .. } => {
+            (init.iter().chain(step).chain([result]).copied().collect(), vec![])
+        }
+        Stage::Store { body, position, .. } => (vec![*body], vec![*position]),
+    }
+}
+
+struct Run<'e, 'a> {
+    e: &'e mut Emit<'a>,
+    cpu: &'e Cpu,
+    tiled: bool,
+    /// Work unit at which the first variable of this piece starts.
+    start: Int,
+}
+
+/// How well lanes along a variable fit.
+enum Fit {
+    Good,
+    Possible,
+    Bad,
+}
+
+impl Run<'_, '_> {
+    fn nest(&mut self, nest: &Nest) {
+        self.e.vars.clear();
+        self.e.locals.clear();
+        // Lanes along the last outer variable serve all stages; lanes along a stage's own last variable serve it alone.
+        let own: Vec<Option<VarId>> = nest
+            .stages
+            .iter()
+            .map(|s| match s {
+                Stage::Reduce { rvars, .. } => rvars.last().copied(),
+                Stage::Store { inner, .. } => inner.last().copied(),
+            })
+            .collect();
+        let all_outer = nest.vars.last().copied().filter(|v| {
+            let fits: Vec<Fit> = nest.stages.iter().map(|s| self.fit(s, *v)).collect();
+            let inner_better = nest.stages.iter().zip(&own).any(|(s, o)| {
+                o.is_some_and(|o| matches!(self.fit(s, o), Fit::Good)) && !matches!(self.fit(s, *v), Fit::Good)
+            });
+            fits.iter().all(|f| !matches!(f, Fit::Bad)) && fits.iter().any(|f| matches!(f, Fit::Good)) && !inner_better
+        });
+        let lanes = self.lanes(&nest.stages);
+        self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, lanes)), lanes);
+    }
+
+    /// Loads and stores go along `v` with steps of 0 or 1, and there is no integer division.
+    fn fit(&self, stage: &Stage, v: VarId) -> Fit {
+        let (exprs, positions) = parts(stage);
+        let mut unit = false;
+        let mut odd = false;
+        let mut stride = |i: Int, odd: &mut bool| match linear_in(i, v).and_then(|(s, _)| s.as_const()) {
+            Some(0) => {}
+            Some(1) => unit = true,
+            Some(_) => *odd = true,
+            None => *odd = true,
+        };
+        for e in &exprs {
+            for (_, index) in expr::loads(*e) {
+                index.iter().for_each(|i| stride(*i, &mut odd));
+            }
+            for n in expr::nodes(*e) {
+                match n.node() {
+                    Node::Int(i) if linear_in(i, v).is_none() => return Fit::Bad,
+                    // Conditions that guard loads must be branches.
+                    Node::Select(c, ..) if depends(c, v) && self.guards(n) => return Fit::Bad,
+                    _ => {}
+                }
+            }
+        }
+        let before = odd;
+        for i in positions {
+            stride(i, &mut odd);
+            if odd && !before {
+                return Fit::Bad;
+            }
+        }
+        match (unit, odd) {
+            (true, false) => Fit::Good,
+            (true, true) => Fit::Possible,
+            _ => Fit::Bad,
+        }
+    }
+
+    /// Clamped loads below a choice tell that it guards them (every other load is proved to be in range).
+    fn guards(&self, e: Expr) -> bool {
+        expr::loads(e).iter().any(|(_, index)| {
+            index.iter().any(|i| {
+                i.terms().iter().any(|(_, atoms)| {
+                    atoms.iter().any(|a| matches!(a, crate::sym::Atom::Max(..) | crate::sym::Atom::Min(..)))
+                })
+            })
+        })
+    }
+
+    /// Lanes for these stages: whole 128-bit pieces of the widest type, several where little is live at a time.
+    fn lanes(&self, stages: &[Stage]) -> u16 {
+        if self.cpu.vector_bits == 0 {
+            return 1;
+        }
+        let mut size = 0;
+        let mut nodes = 0;
+        let mut heavy = false;
+        for s in stages {
+            let (exprs, _) = parts(s);
+            for e in exprs {
+                for n in expr::nodes(e) {
+                    nodes += 1;
+                    size = size.max(if n.dtype() == DType::Bool { 1 } else { n.dtype().size() });
+                    heavy |= match n.node() {
+                        Node::Un(f, _) => !super::is_basic(f),
+                        Node::Bin(crate::te::Func2::Pow | crate::te::Func2::Atan2, ..) => true,
+                        _ => false,
+                    };
+                }
+            }
+        }
+        let base = (16 / size.max(1)) as u16;
+        if heavy || nodes > 12 || base >= 8 { base } else { base * 4 }
+    }
+
+    fn outer(&mut self, nest: &Nest, depth: usize, lane: Option<(VarId, u16)>, lanes: u16) {
+        let Some(v) = nest.vars.get(depth).copied() else {
+            self.stages(nest, lane.is_none().then_some(lanes));
+            return;
+        };
+        let extent = v.extent().unwrap_or(Int::new(1));
+        let (mut lo, mut hi) = (self.e.b.i64(0), self.e.int(extent));
+        if depth == 0 && self.tiled {
+            // This call's share, relative to where the piece starts.
+            let (from, to, start) = (self.e.b.tile_lo(), self.e.b.tile_hi(), self.e.int(self.start));
+            let (from, to) = (self.e.b.sub(from, start), self.e.b.sub(to, start));
+            lo = self.e.b.max(lo, from);
+            hi = self.e.b.min(hi, to);
+        }
+        match lane {
+            Some((lv, n)) if lv == v => {
+                let count = self.e.b.sub(hi, lo);
+                let tail = {
+                    let zero = self.e.b.i64(0);
+                    let count = self.e.b.max(count, zero);
+                    let n_reg = self.e.b.i64(n.into());
+                    self.e.b.rem(count, n_reg)
+                };
+                let mid = self.e.b.sub(hi, tail);
+                self.body(nest, depth, v, (lo, mid), Some((v, n)), lanes);
+                self.body(nest, depth, v, (mid, hi), Some((v, 1)), lanes);
+            }
+            _ => self.body(nest, depth, v, (lo, hi), lane, lanes),
+        }
+    }
+
+    fn body(&mut self, nest: &Nest, depth: usize, v: VarId, range: (Reg, Reg), lane: Option<(VarId, u16)>, lanes: u16) {
+        let step = lane.filter(|(lv, _)| *lv == v).map_or(1, |(_, n)| n);
+        let i = self.e.b.begin_for(range.0, range.1, step.into());
+        self.e.vars.insert(v, i);
+        if step > 1 {
+            self.e.lane = Some((v, step));
+        }
+        self.e.forget();
+        self.outer(nest, depth + 1, lane, lanes);
+        self.e.forget();
+        self.e.lane = None;
+        self.e.vars.remove(&v);
+        self.e.b.end();
+    }
+
+    fn stages(&mut self, nest: &Nest, own_lanes: Option<u16>) {
+        for stage in &nest.stages {
+            match stage {
+                Stage::Reduce { id, rvars, fold } => {
+                    let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {
+                        let v = *rvars.last()?;
+                        let ordered = matches!(fold, Fold::Ordered(..));
+                        (!ordered && matches!(self.fit(stage, v), Fit::Good)).then_some((v, n))
+                    });
+                    let r = match fold {
+                        Fold::Reduce(kind, body) => self.reduce(*kind, *body, rvars, lane),
+                        Fold::Ordered(init, step, result) => self.ordered(init, step, *result, rvars),
+                    };
+                    self.e.forget();
+                    self.e.locals.insert(*id, r);
+                }
+                Stage::Store { id, inner, body, position } => {
+                    let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {
+                        let v = *inner.last()?;
+                        matches!(self.fit(stage, v), Fit::Good).then_some((v, n))
+                    });
+                    self.store(*id, *body, *position, inner, lane);
+                    self.e.forget();
+                }
+            }
+        }
+    }
+
+    /// Runs `leaf` for all values of `vars`; the last one in steps of the lanes, then one by one.
+    fn inner(&mut self, vars: &[VarId], lane: Option<(VarId, u16)>, leaf: &mut dyn FnMut(&mut Self)) {
+        let Some((v, rest)) = vars.split_first() else {
+            self.e.forget();
+            leaf(self);
+            return;
+        };
+        let extent = v.extent().unwrap_or(Int::new(1));
+        let (lo, hi) = (self.e.b.i64(0), self.e.int(extent));
+        let mut go = |this: &mut Self, lo: Reg, hi: Reg, lane: Option<(VarId, u16)>, step: i64| {
+            let i = this.e.b.begin_for(lo, hi, step);
+            this.e.vars.insert(*v, i);
+            this.e.forget();
+            if step > 1 {
+                this.e.lane = lane;
+            }
+            this.inner(rest, lane, leaf);
+            if step > 1 {
+                this.e.lane = None;
+            }
+            this.e.forget();
+            this.e.vars.remove(v);
+            this.e.b.end();
+        };
+        match lane {
+            Some((lv, n)) if lv == *v => {
+                let mid = self.e.int(extent - extent.rem(i64::from(n)));
+                go(self, lo, mid, lane, n.into());
+                go(self, mid, hi, None, 1);
+            }
+            _ => go(self, lo, hi, lane, 1),
+        }
+    }
+
+    fn store(&mut self, id: TensorId, body: Expr, position: Int, inner: &[VarId], lane: Option<(VarId, u16)>) {
+        let buf = self.e.tensor_buf(id, Access::Write);
+        self.inner(inner, lane, &mut |this: &mut Self| {
+            let value = this.e.expr(body);
+            this.e.store_flat(buf, position, value);
+        });
+    }
+
+    fn reduce(&mut self, kind: ReduceKind, body: Expr, rvars: &[VarId], lane: Option<(VarId, u16)>) -> Reg {
+        let op = match kind {
+            ReduceKind::Sum => BinOp::Add,
+            ReduceKind::Prod => BinOp::Mul,
+            ReduceKind::Max => BinOp::Max,
+            ReduceKind::Min => BinOp::Min,
+        };
+        let neutral = neutral(kind, body.dtype());
+        let width = self.e.lanes();
+        let start = self.e.b.const_of(neutral, width);
+        let one = self.e.b.var_init(start);
+        let many: Option<Var> = lane.map(|(_, n)| {
+            let start = self.e.b.const_of(neutral, n);
+            self.e.b.var_init(start)
+        });
+        self.inner(rvars, lane, &mut |this: &mut Self| {
+            // In the main loop values have lanes of their own; in its tail, and without lanes, the outer ones'.
+            let value = this.e.expr(body);
+            let target = match many {
+                Some(v) if this.e.lanes() > width => v,
+                _ => one,
+            };
+            let so_far = this.e.b.get(target);
+            let next = this.e.b.bin(op, so_far, value);
+            this.e.b.set(target, next);
+        });
+        let mut result = self.e.b.get(one);
+        if let Some(v) = many {
+            let v = self.e.b.get(v);
+            let h = match kind {
+                ReduceKind::Sum => Horizontal::Add,
+                ReduceKind::Prod => Horizontal::Mul,
+                ReduceKind::Max => Horizontal::Max,
+                ReduceKind::Min => Horizontal::Min,
+            };
+            let h = self.e.b.horizontal(h, v);
+            result = self.e.b.bin(op, result, h);
+        }
+        result
+    }
+
+    fn ordered(&mut self, init: &[Expr], step: &[Expr], result: Expr, rvars: &[VarId]) -> Reg {
+        let mut vars = vec![];
+        for e in init {
+            let r = self.e.expr(*e);
+            vars.push(self.e.b.var_init(r));
+        }
+        self.inner(rvars, None, &mut |this: &mut Self| {
+            this.e.accs = vars.iter().map(|v| this.e.b.get(*v)).collect();
+            let next: Vec<Reg> = step.iter().map(|e| this.e.expr(*e)).collect();
+            for (v, r) in vars.iter().zip(next) {
+                this.e.b.set(*v, r);
+            }
+        });
+        self.e.forget();
+        self.e.accs = vars.iter().map(|v| self.e.b.get(*v)).collect();
+        let r = self.e.expr(result);
+        self.e.accs.clear();
+        r
+    }
+}
+
+fn depends(e: Expr, v: VarId) -> bool {
+    let mut vars = BTreeSet::new();
+    expr::collect_vars(e, &mut vars);
+    vars.contains(&v)
+}
+
+fn neutral(kind: ReduceKind, t: DType) -> ir::Imm {
+    let least = |t: DType| match t {
+        DType::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
+        DType::F64 => f64::NEG_INFINITY.to_bits(),
+        t if t.is_signed() => 1u64 << (8 * t.size() - 1),
+        _ => 0,
+    };
+    let greatest = |t: DType| match t {
+        DType::F32 => u64::from(f32::INFINITY.to_bits()),
+        DType::F64 => f64::INFINITY.to_bits(),
+        DType::Bool => 1,
+        t if t.is_signed() => (1u64 << (8 * t.size() - 1)) - 1,
+        t => u64::MAX >> (64 - 8 * t.size()),
+    };
+    let bits = match kind {
+        ReduceKind::Sum => 0,
+        ReduceKind::Prod => match t {
+            DType::F32 => u64::from(1f32.to_bits()),
+            DType::F64 => 1f64.to_bits(),
+            _ => 1,
+        },
+        ReduceKind::Max => least(t),
+        ReduceKind::Min => greatest(t),
+    };
+    ir::Imm { elem: t, bits }
+}
+
+/// The type of a scalar of `elem`.
+pub fn scalar(elem: DType) -> Type {
+    Type { elem, lanes: 1 }
+}
+
+/// Substitutions of loop variables, for pieces and collapsed loops.
+pub(super) type Moves = HashMap<VarId, Int>;
