@@ -11,3 +11,4 @@ pub mod te;
 pub mod ops;
 pub mod lower;
 pub mod fuse;
+pub mod plan;
