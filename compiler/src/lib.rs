@@ -12,3 +12,5 @@ pub mod ops;
 pub mod lower;
 pub mod fuse;
 pub mod plan;
+pub mod expand;
+pub mod mend;

@@ -1,0 +1,256 @@
+//! Mended graph to tensor expressions: walks the nodes, keeps the tensor of each value, calls the operators' expansions.
+
+mod branch;
+
+use crate::error::{Collector, Error, Result, Stage};
+use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId};
+use crate::ops::{self, AttrTensor, AttrValue, Call};
+use crate::sym::Int;
+use crate::te::{Cx, OpError, Program, TensorId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// What the user says of a symbolic dimension.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dim {
+    /// Always this size.
+    Fixed(u64),
+    /// Between two sizes, both included.
+    Range(u64, u64),
+}
+
+/// Sizes of named dimensions.
+pub type Dims = BTreeMap<String, Dim>;
+
+/// Expands a whole module.
+///
+/// # Errors
+/// All nodes that cannot be expanded, in one error: those whose operator is not supported and those whose attributes,
+/// types or shapes are not, or break the operator's specification.
+pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
+    let mut e = Expander::new(dims);
+    e.inputs(module)?;
+    let mut problems = Collector::new();
+    e.region(module, &module.main, &mut problems)?;
+    problems.finish()?;
+    for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
+        let Some(t) = e.values.get(id).copied() else {
+            return Err(Error::invalid(Stage::Expand, format!("output '{}' is not a tensor that is computed", decl.name)));
+        };
+        e.cx.program.outputs.push(t);
+        e.cx.program.output_names.push(decl.name.clone());
+    }
+    Ok(e.cx.program)
+}
+
+/// A walk over nodes with the tensor of each value.
+pub struct Expander<'d> {
+    /// The program being built.
+    pub cx: Cx,
+    /// Tensors of values. A value that could not be computed has none.
+    pub values: HashMap<ValueId, TensorId>,
+    /// Values that need something unsupported: what depends on them is left out without another message.
+    pub poisoned: HashSet<ValueId>,
+    symbols: HashMap<String, Int>,
+    dims: &'d Dims,
+}
+
+impl<'d> Expander<'d> {
+    /// A walk that has seen nothing.
+    pub fn new(dims: &'d Dims) -> Expander<'d> {
+        Expander {
+            cx: Cx::new(),
+            values: HashMap::new(),
+            poisoned: HashSet::new(),
+            symbols: HashMap::new(),
+            dims,
+        }
+    }
+
+    /// Defines the model's inputs; their unknown dimensions become symbols, equal ones for equal names.
+    pub fn inputs(&mut self, module: &Module) -> Result<()> {
+        let mut problems = Collector::new();
+        for id in &module.main.inputs {
+            let value = module.value(*id);
+            let name = module.value_name(*id);
+            let Some(elem) = value.ty.elem() else {
+                problems.lack(crate::error::Unsupported::new(
+                    "",
+                    "",
+                    format!("input {name} of type {} is not supported: only tensors are", value.ty),
+                ));
+                self.poisoned.insert(*id);
+                continue;
+            };
+            let (Some(dtype), Some(shape)) = (elem.dtype(), value.ty.shape()) else {
+                let what = match elem.dtype() {
+                    None => format!("input {name}: tensors of type {elem} are not supported"),
+                    Some(_) => format!("input {name}: a tensor whose rank is not declared is not supported"),
+                };
+                problems.lack(crate::error::Unsupported::new("", "", what));
+                self.poisoned.insert(*id);
+                continue;
+            };
+            let k = self.cx.program.inputs.len();
+            let mut dims = vec![];
+            for (axis, d) in shape.iter().enumerate() {
+                dims.push(self.dim(d, k, axis, &value.name)?);
+            }
+            let t = self.cx.input(&value.name, dtype, dims);
+            self.values.insert(*id, t);
+        }
+        problems.finish()
+    }
+
+    fn dim(&mut self, d: &DimDecl, input: usize, axis: usize, name: &str) -> Result<Int> {
+        // A name that is no name ("?", "-1") says nothing: two such dimensions need not be equal.
+        let label = match d {
+            DimDecl::Fixed(n) => return Ok(Int::new(*n as i64)),
+            DimDecl::Named(n) if n.chars().any(|c| c.is_alphabetic()) => Some(n.clone()),
+            DimDecl::Named(_) | DimDecl::Unknown => None,
+        };
+        let key = label.clone().unwrap_or_else(|| format!("{name}.{axis}"));
+        if let Some(known) = self.symbols.get(&key) {
+            return Ok(*known);
+        }
+        // Sizes are taken to be at least 1; the runtime checks it.
+        let size = match self.dims.get(&key) {
+            Some(Dim::Fixed(n)) => Int::new(*n as i64),
+            Some(Dim::Range(lo, hi)) => Int::symbol(&key, Some((*lo).max(1) as i64), Some(*hi as i64)),
+            None => Int::symbol(&key, Some(1), None),
+        };
+        if let Some(v) = size.as_var() {
+            self.cx.program.dim_vars.insert(v, (input, axis));
+        }
+        self.symbols.insert(key, size);
+        Ok(size)
+    }
+
+    /// Names of the symbolic dimensions that inputs have.
+    pub fn symbol_names(&self) -> impl Iterator<Item = &str> {
+        self.symbols.keys().map(String::as_str)
+    }
+
+    /// Defines a constant. One of a type that tensors cannot have poisons its users.
+    pub fn constant(&mut self, id: ValueId, data: &Arc<TensorData>) {
+        match data.dtype() {
+            Some(dtype) => {
+                let shape = data.shape.iter().map(|d| Int::from(*d)).collect();
+                let t = self.cx.constant_shared(dtype, shape, data.bytes.clone());
+                self.values.insert(id, t);
+            }
+            None => {
+                self.values.remove(&id);
+            }
+        }
+    }
+
+    /// Expands all nodes of a region, collecting problems.
+    fn region(&mut self, module: &Module, region: &Region, problems: &mut Collector) -> Result<()> {
+        for (id, data) in &region.constants {
+            self.constant(*id, data);
+        }
+        for node in &region.nodes {
+            let result = match node.op_type.as_str() {
+                "If" if node.is("If") => self.branch(module, node, problems),
+                _ => self.node(module, node),
+            };
+            if let Err(e) = result {
+                problems.add(e)?;
+                self.poisoned.extend(node.wanted_outputs());
+            }
+        }
+        Ok(())
+    }
+
+    /// Expands one node without regions. A node whose operands are poisoned is left out.
+    ///
+    /// # Errors
+    /// What is missing or wrong, naming the node.
+    pub fn node(&mut self, module: &Module, node: &Node) -> Result<()> {
+        if node.given_inputs().any(|v| self.poisoned.contains(&v)) {
+            // Unknown operators are named all at once, whatever they depend on.
+            if !ops::is_known(&node.domain, &node.op_type) {
+                return Err(node.unsupported("the operator is not supported"));
+            }
+            self.poisoned.extend(node.wanted_outputs());
+            return Ok(());
+        }
+        if !ops::is_known(&node.domain, &node.op_type) {
+            return Err(node.unsupported("the operator is not supported"));
+        }
+        let call = self.call(module, node)?;
+        self.cx.node = node.name.clone();
+        let made = ops::expand(&mut self.cx, &call).map_err(|e| at_node(node, e))?;
+        for (k, id) in node.outputs.iter().enumerate() {
+            let Some(id) = id else { continue };
+            let Some(t) = made.get(k) else {
+                return Err(node.unsupported(format!("output {k} is not supported")));
+            };
+            let name = module.value(*id).name.clone();
+            if !name.is_empty() {
+                self.cx.program.tensors[t.0 as usize].name = name;
+            }
+            self.values.insert(*id, *t);
+        }
+        Ok(())
+    }
+
+    fn call(&self, module: &Module, node: &Node) -> Result<Call> {
+        let mut inputs = vec![];
+        for id in &node.inputs {
+            inputs.push(match id {
+                None => None,
+                Some(id) => match self.values.get(id) {
+                    Some(t) => Some(*t),
+                    None => {
+                        let name = module.value_name(*id);
+                        return Err(node.unsupported(format!(
+                            "input {name} of type {} is not supported",
+                            module.value(*id).ty
+                        )));
+                    }
+                },
+            });
+        }
+        let mut attrs = BTreeMap::new();
+        for (name, value) in &node.attrs {
+            let text = |s: &[u8]| String::from_utf8_lossy(s).into_owned();
+            let value = match value {
+                Attr::Int(v) => AttrValue::Int(*v),
+                Attr::Float(v) => AttrValue::Float(*v),
+                Attr::Str(s) => AttrValue::Str(text(s)),
+                Attr::Ints(v) => AttrValue::Ints(v.clone()),
+                Attr::Floats(v) => AttrValue::Floats(v.clone()),
+                Attr::Strs(v) => AttrValue::Strs(v.iter().map(|s| text(s)).collect()),
+                Attr::Tensor(t) => match t.dtype() {
+                    Some(dtype) => {
+                        AttrValue::Tensor(AttrTensor { dtype, shape: t.shape.clone(), bytes: t.bytes.clone() })
+                    }
+                    None => {
+                        return Err(node.unsupported(format!("attribute '{name}' of type {} is not supported", t.elem)));
+                    }
+                },
+                other => {
+                    return Err(node.unsupported(format!("attribute '{name}' as {} is not supported", other.kind())));
+                }
+            };
+            attrs.insert(name.clone(), value);
+        }
+        Ok(Call {
+            domain: node.domain.clone(),
+            op: node.op_type.clone(),
+            version: node.version,
+            inputs,
+            outputs: node.outputs.iter().map(Option::is_some).collect(),
+            attrs,
+        })
+    }
+}
+
+fn at_node(node: &Node, e: OpError) -> Error {
+    match e {
+        OpError::Unsupported(what) => node.unsupported(what),
+        OpError::Invalid(message) => node.invalid_in(Stage::Expand, message),
+    }
+}

@@ -1,0 +1,38 @@
+//! Rule `fold`: an `If` whose condition is a constant, or decided by shapes that are known, is replaced by the branch that
+//! is taken.
+//!
+//! Side condition: the condition's one element is a constant once every known shape and constant is put in. An unknown
+//! comparison of symbolic dimensions is never decided.
+
+use super::report::Rule;
+use super::Mender;
+use crate::error::Result;
+use crate::graph::{Module, Node, Region};
+
+impl Mender<'_> {
+    /// Splices in the branch that is taken; keeps the node if that is not known.
+    pub(super) fn fold(&mut self, module: &mut Module, mut node: Node, out: &mut Region) -> Result<()> {
+        let cond = node.require_input(0, "the condition")?;
+        let known = match self.facts.values.get(&cond) {
+            Some(t) => self.facts.cx.ints(*t).and_then(|v| v.first().and_then(|i| i.as_const())),
+            None => None,
+        };
+        let Some(truth) = known else {
+            return self.keep_with_regions(module, node, out);
+        };
+        self.report.settle(&node, Rule::Fold);
+        let taken = node.take_region(if truth != 0 { "then_branch" } else { "else_branch" })?;
+        if taken.outputs.len() < node.outputs.len() {
+            return Err(node.invalid("a branch gives fewer values than the node has outputs"));
+        }
+        let (results, outputs) = (taken.outputs.clone(), node.outputs.clone());
+        self.nodes(module, taken.nodes, taken.constants, out)?;
+        for (old, new) in outputs.iter().zip(results) {
+            if let Some(old) = old {
+                let new = self.replace.get(new);
+                self.replace.replace(*old, new);
+            }
+        }
+        Ok(())
+    }
+}

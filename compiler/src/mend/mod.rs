@@ -1,0 +1,114 @@
+//! Mending: control flow to data flow, graph to graph.
+//!
+//! The walk goes through the nodes in order, expanding each into a scratch program for what that tells of its outputs:
+//! shapes, and the values of shape computations. With these facts each rule (one file each) decides about the nodes that
+//! split a model: `If`, `Loop`, sequences, optionals. Whatever is left keeps its meaning and is compiled as it is.
+
+mod fold;
+mod report;
+
+use crate::error::Result;
+use crate::expand::{Dims, Expander};
+use crate::graph::{Module, Node, Region, Substitution, TensorData, ValueId};
+use std::sync::Arc;
+
+pub use report::{Kind, Report, Rule, Split};
+
+/// Mends a module in place.
+///
+/// # Errors
+/// Only what makes the module invalid; nodes that are not supported stay and are named by later stages.
+pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
+    let mut m = Mender { facts: Expander::new(dims), replace: Substitution::new(), report: Report::default() };
+    m.report.note_all(&module.main);
+    // Inputs of types that are not supported are named by the expansion.
+    let _ = m.facts.inputs(module);
+    let region = std::mem::take(&mut module.main);
+    module.main = m.region(module, region)?;
+    sweep(&mut module.main);
+    m.report.note_rest(&module.main);
+    Ok(m.report)
+}
+
+/// The walk's state.
+struct Mender<'d> {
+    /// The scratch program: tensors of values, known integers.
+    facts: Expander<'d>,
+    /// Values that stand for others from here on.
+    replace: Substitution,
+    report: Report,
+}
+
+impl Mender<'_> {
+    fn region(&mut self, module: &mut Module, region: Region) -> Result<Region> {
+        let mut out = Region { name: region.name, inputs: region.inputs, ..Region::default() };
+        self.nodes(module, region.nodes, region.constants, &mut out)?;
+        out.outputs = region.outputs.iter().map(|v| self.replace.get(*v)).collect();
+        Ok(out)
+    }
+
+    /// Appends the mended form of `nodes` to `out`.
+    fn nodes(
+        &mut self,
+        module: &mut Module,
+        nodes: Vec<Node>,
+        constants: Vec<(ValueId, Arc<TensorData>)>,
+        out: &mut Region,
+    ) -> Result<()> {
+        for (id, data) in constants {
+            self.facts.constant(id, &data);
+            out.constants.push((id, data));
+        }
+        for mut node in nodes {
+            self.replace.apply_to_node(&mut node);
+            if node.is("If") {
+                self.fold(module, node, out)?;
+            } else {
+                self.keep(module, node, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a node as it is, noting what is known of its outputs.
+    fn keep(&mut self, module: &Module, node: Node, out: &mut Region) {
+        if self.facts.node(module, &node).is_err() {
+            self.facts.poisoned.extend(node.wanted_outputs());
+        }
+        out.nodes.push(node);
+    }
+
+    /// Keeps a node with regions: they are mended on their own.
+    fn keep_with_regions(&mut self, module: &mut Module, mut node: Node, out: &mut Region) -> Result<()> {
+        for region in node.regions_mut() {
+            let taken = std::mem::take(region);
+            // What a region's own inputs are is not known here.
+            self.facts.poisoned.extend(taken.inputs.iter().copied());
+            self.facts.cx.begin_block();
+            let mended = self.region(module, taken);
+            self.facts.cx.end_block();
+            *region = mended?;
+        }
+        self.facts.poisoned.extend(node.wanted_outputs());
+        out.nodes.push(node);
+        Ok(())
+    }
+}
+
+/// Removes nodes and constants that nothing needs.
+fn sweep(region: &mut Region) {
+    let mut needed: std::collections::BTreeSet<ValueId> = region.outputs.iter().copied().collect();
+    for k in (0..region.nodes.len()).rev() {
+        if region.nodes[k].wanted_outputs().any(|v| needed.contains(&v)) {
+            for inner in region.nodes[k].regions_mut() {
+                sweep(inner);
+            }
+            let node = &region.nodes[k];
+            needed.extend(node.given_inputs());
+            node.regions().for_each(|r| needed.extend(crate::graph::captures(r)));
+        } else {
+            region.nodes.remove(k);
+        }
+    }
+    region.constants.retain(|(id, _)| needed.contains(id));
+}
