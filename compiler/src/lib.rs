@@ -14,3 +14,5 @@ pub mod fuse;
 pub mod plan;
 pub mod expand;
 pub mod mend;
+pub mod codegen;
+pub mod pack;

@@ -1,0 +1,303 @@
+//! Everything together: a model in, the bytes of a cache file out.
+
+use crate::codegen::{self, Target};
+use crate::error::{Error, Result, Stage};
+use crate::expand::{self, Dim, Dims};
+use crate::fuse::{self, Unit};
+use crate::graph::Module;
+use crate::kernel::ir::Kernel;
+use crate::lower::{self, LoweredKernel};
+use crate::mend::{self, Report};
+use crate::plan::{self, Planned};
+use crate::te::{Program, TensorId};
+use crate::{sym, te};
+use graphmend_cache_format::spec::{DimSpec, FileSpec, KernelSpec, TensorSpec, VariantSpec};
+use graphmend_cache_format::{self as format, meta};
+use graphmend_targets::Cpu;
+use std::collections::BTreeMap;
+
+/// How to pack.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The processor to pack for.
+    pub target: Cpu,
+    /// Sizes of symbolic dimensions.
+    pub dims: Dims,
+    /// Texts of intermediate stages to keep.
+    pub emit: Vec<Emit>,
+}
+
+impl Options {
+    /// Packs for `target`, symbolic dimensions left open.
+    pub fn new(target: Cpu) -> Options {
+        Options { target, dims: Dims::new(), emit: vec![] }
+    }
+}
+
+/// An intermediate form.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Emit {
+    /// The graph as imported.
+    Graph,
+    /// The graph without control flow.
+    Mended,
+    /// Tensor expressions, after what could disappear into its users has.
+    Fused,
+    /// The plan.
+    Plan,
+    /// The kernels in kernel IR.
+    Kernels,
+    /// The kernels as machine code.
+    Asm,
+}
+
+/// What packing did, for people and programs.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Summary {
+    /// The model's name.
+    pub model: String,
+    /// The target's name.
+    pub target: String,
+    /// Nodes of the model as given, nested ones included.
+    pub nodes: usize,
+    /// Splits of the model as given.
+    pub splits_before: usize,
+    /// Splits that leave the plan.
+    pub splits_after: usize,
+    /// Calls of kernels in one run.
+    pub dispatches: usize,
+    /// Different kernels.
+    pub kernels: usize,
+    /// Tensors that disappeared into their users.
+    pub fused_away: usize,
+    /// Bytes of machine code.
+    pub code_bytes: usize,
+    /// Bytes of weights.
+    pub weight_bytes: usize,
+    /// Arena bytes for buffers of known size.
+    pub arena_bytes: u64,
+    /// What no arrangement of those could go below.
+    pub arena_floor: u64,
+    /// Bytes of the file.
+    pub file_bytes: usize,
+}
+
+/// A packed model.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// The cache file.
+    pub bytes: Vec<u8>,
+    /// What was done.
+    pub summary: Summary,
+    /// What became of each split.
+    pub report: Report,
+    /// The mended graph.
+    pub mended: Module,
+    /// The intermediate forms that were asked for.
+    pub emitted: BTreeMap<Emit, String>,
+}
+
+/// Told of progress: what is being done, how far (done, of).
+pub type Progress<'p> = &'p mut dyn FnMut(&str, usize, usize);
+
+/// Compiles a module.
+///
+/// `model_id` names the model (a digest of its bytes and its external data).
+///
+/// # Errors
+/// Whatever stops a stage; see [`Error`].
+pub fn pack(mut module: Module, model_id: [u8; 32], options: &Options, progress: Progress<'_>) -> Result<Packed> {
+    // Handles of symbols and expressions are this compilation's own.
+    sym::reset();
+    te::expr::reset();
+    let mut emitted = BTreeMap::new();
+    let mut emit = |what: Emit, text: &dyn Fn() -> String| {
+        if options.emit.contains(&what) {
+            emitted.insert(what, text());
+        }
+    };
+    let cpu = &options.target;
+    let nodes = module.node_count();
+    emit(Emit::Graph, &|| module.to_string());
+    progress("mending", 0, nodes);
+    let report = mend::mend(&mut module, &options.dims)?;
+    emit(Emit::Mended, &|| module.to_string());
+    // The scratch program of mending shares no handles with what follows.
+    sym::reset();
+    te::expr::reset();
+    progress("expanding", 0, nodes);
+    let program = expand::expand(&module, &options.dims)?;
+    progress("fusing", 0, nodes);
+    let fused = fuse::fuse(program);
+    emit(Emit::Fused, &|| te::text::program(&fused.program));
+    let planned = plan::plan(&fused, &mut |p, u| lower_unit(p, cpu, u));
+    emit(Emit::Kernels, &|| planned.kernels.iter().map(Kernel::to_string).collect::<Vec<_>>().join("\n"));
+    let target = Target::from(cpu);
+    let kernels = generate(&planned, target, progress)?;
+    emit(Emit::Asm, &|| {
+        let texts = planned.kernels.iter().map(|k| match codegen::asm_text(k, target) {
+            Ok(text) => format!("; {}\n{text}", k.name),
+            Err(e) => format!("; {}: {e}", k.name),
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    });
+    let dispatches = planned.notes.len();
+    let mut summary = Summary {
+        model: module.name.clone(),
+        target: cpu.name.into(),
+        nodes,
+        splits_before: report.before(),
+        splits_after: report.after(),
+        dispatches,
+        kernels: kernels.len(),
+        fused_away: fused.inlined,
+        code_bytes: kernels.iter().map(|k| k.code.len()).sum(),
+        weight_bytes: planned.weights.len(),
+        arena_bytes: planned.plan.arena_bytes,
+        arena_floor: planned.arena_floor,
+        file_bytes: 0,
+    };
+    let spec = file(&module, &fused.program, planned, kernels, model_id, options, &report)?;
+    emit(Emit::Plan, &|| format::text::plan_text(&spec.variants[0].plan, &spec.variants[0].debug));
+    let bytes = format::write::write(&spec).map_err(|e| Error::internal(Stage::Pack, e.to_string()))?;
+    summary.file_bytes = bytes.len();
+    Ok(Packed { bytes, summary, report, mended: module, emitted })
+}
+
+/// Lowers one unit for a processor.
+fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
+    match u {
+        Unit::Nest(n) => lower::nest::lower(p, cpu, &unit_name(p, u), n),
+        Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
+        Unit::Contract { sum, out, epilogue, position } => {
+            let tiled = lower::contract::recognise(p, *sum)
+                .and_then(|c| lower::contract::lower(p, cpu, &c, *sum, *out, &c.vars, *epilogue));
+            match (tiled, fuse::group::as_nest(p, *sum, *out, *epilogue, *position)) {
+                (Some(k), _) => k,
+                (None, Some(n)) => lower::nest::lower(p, cpu, &unit_name(p, u), &n),
+                (None, None) => unreachable!("a contraction is a reduction"),
+            }
+        }
+    }
+}
+
+/// Names a kernel after the nodes that it computes.
+fn unit_name(p: &Program, u: &Unit) -> String {
+    let name = |t: TensorId| p.tensor(t).node.clone();
+    match u {
+        Unit::Nest(n) => {
+            let mut names: Vec<String> = n
+                .stages
+                .iter()
+                .map(|s| match s {
+                    fuse::Stage::Reduce { id, .. } | fuse::Stage::Store { id, .. } => name(*id),
+                })
+                .collect();
+            names.dedup();
+            names.join("+")
+        }
+        Unit::Contract { sum, out, .. } if sum != out => format!("{}+{}", name(*sum), name(*out)),
+        Unit::Contract { sum, .. } => name(*sum),
+        Unit::Custom(c, _) => c.name.clone(),
+    }
+}
+
+fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
+    let isa = codegen::Isa::cached(target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
+    let mut out = vec![];
+    for (k, kernel) in planned.kernels.iter().enumerate() {
+        progress("generating code", k, planned.kernels.len());
+        let compiled = isa.compile(kernel).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
+        out.push(KernelSpec {
+            code: compiled.code,
+            bufs: kernel.bufs.len() as u32,
+            scalars: kernel.scalars,
+            scratch: 0,
+            tiled: kernel.tiled,
+        });
+    }
+    Ok(out)
+}
+
+fn file(
+    module: &Module,
+    program: &Program,
+    planned: Planned,
+    kernels: Vec<KernelSpec>,
+    model_id: [u8; 32],
+    options: &Options,
+    report: &Report,
+) -> Result<FileSpec> {
+    let cpu = &options.target;
+    let dim = |d: sym::Int, input: bool| match (d.as_const(), d.as_var()) {
+        (Some(n), _) => DimSpec::Fixed(n.max(0) as u64),
+        (None, Some(v)) if input || program.dim_vars.contains_key(&v) => {
+            let info = sym::var_info(v);
+            DimSpec::Symbol {
+                name: info.name,
+                min: info.lo.unwrap_or(0).max(0) as u64,
+                max: info.hi.unwrap_or(i64::MAX) as u64,
+            }
+        }
+        _ => DimSpec::Any,
+    };
+    let tensors = |ids: &[TensorId], names: &[String], input: bool| {
+        let each = ids.iter().zip(names).map(|(t, name)| {
+            let t = program.tensor(*t);
+            let dims = t.shape.iter().map(|d| dim(*d, input)).collect();
+            TensorSpec { name: name.clone(), dtype: plan::stored(t.dtype), dims }
+        });
+        each.collect::<Vec<_>>()
+    };
+    let dims: Vec<(String, String)> = options
+        .dims
+        .iter()
+        .map(|(n, d)| {
+            let text = match d {
+                Dim::Fixed(n) => n.to_string(),
+                Dim::Range(a, b) => format!("{a}..{b}"),
+            };
+            (format!("dim {n}"), text)
+        })
+        .collect();
+    let mut build = blake3::Hasher::new();
+    build.update(env!("CARGO_PKG_VERSION").as_bytes());
+    build.update(cpu.name.as_bytes());
+    build.update(&cpu.features.0.to_le_bytes());
+    for (a, b) in &dims {
+        build.update(a.as_bytes());
+        build.update(b.as_bytes());
+    }
+    let report_json =
+        serde_json::to_string(report).map_err(|e| Error::internal(Stage::Pack, format!("report: {e}")))?;
+    Ok(FileSpec {
+        model_id,
+        build_id: *build.finalize().as_bytes(),
+        page: format::PAGE,
+        inputs: tensors(&program.inputs, &program.input_names, true),
+        outputs: tensors(&program.outputs, &program.output_names, false),
+        variants: vec![VariantSpec {
+            arch: cpu.arch.id(),
+            abi: format::abi::id::SYSTEM,
+            rank: 0,
+            features: cpu.features.0,
+            plan: planned.plan,
+            kernels,
+            debug: meta::Debug {
+                kernels: planned.kernels.iter().map(|k| k.name.clone()).collect(),
+                buffers: vec![],
+                steps: planned.notes,
+            },
+        }],
+        weights: planned.weights,
+        meta: meta::Meta {
+            producer: format!("graphmend {}", env!("CARGO_PKG_VERSION")),
+            target: cpu.name.into(),
+            model: module.name.clone(),
+            options: dims,
+            properties: module.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            report: report.to_string(),
+            report_json,
+        },
+    })
+}
