@@ -11,8 +11,11 @@ mod binary;
 mod call;
 mod cast;
 mod cumulative;
+mod det;
+mod einsum;
 mod gather;
 mod layout;
+mod integer;
 mod layer_norm;
 mod loss;
 mod moments;
@@ -23,6 +26,9 @@ mod pad;
 mod pow;
 mod range;
 mod quantize;
+mod recurrent;
+mod recurrent_activation;
+mod recurrent_kernel;
 mod reduce;
 mod shape;
 mod sizes;
@@ -68,7 +74,11 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         quantize::TABLE,
         contract::TABLE,
         conv::TABLE,
+        det::TABLE,
+        einsum::TABLE,
+        integer::TABLE,
         pool::TABLE,
+        recurrent::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
