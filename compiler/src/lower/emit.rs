@@ -402,7 +402,8 @@ impl<'a> Emit<'a> {
     }
 }
 
-fn atom_int(a: Atom) -> Int {
+/// An atom as an index expression.
+pub(crate) fn atom_int(a: Atom) -> Int {
     match a {
         Atom::Var(v) => Int::var(v),
         Atom::Div(x, y) => x.div(y),

@@ -1,10 +1,129 @@
-//! x
-use crate::te::*;
-use crate::sym::*;
-/// x
-pub struct Contraction { /// x
-pub vars: Vec<VarId> }
-/// x
-pub fn recognise(_program: &Program, _t: TensorId) -> Option<Contraction> { None }
-/// x
-pub fn lower(_p: &Program, _cpu: &graphmend_targets::Cpu, _c: &Contraction, _sum: TensorId, _out: TensorId, _out_vars: &[VarId], _epilogue: Expr) -> Option<super::LoweredKernel> { None }
+//! Contractions: sums of products of two tensors (matrix products, convolutions), as register-tiled kernels.
+//!
+//! Both factors are read at affine positions. One of them, the *vector operand*, fills vectors along an axis of the output;
+//! elements of the other, the *broadcast operand*, multiply whole vectors. A tile of several rows (axes of the broadcast
+//! operand) by several vectors is summed in registers over all terms; then the epilogue, everything elementwise that
+//! follows, is applied to the sums, and each result is stored once.
+//!
+//! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
+
+mod form;
+mod nest;
+mod pack;
+mod range;
+mod schedule;
+mod source;
+mod target;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use super::LoweredKernel;
+use super::emit::Emit;
+use crate::dtype::DType;
+use crate::kernel::ir::Access;
+use crate::sym::{Int, VarId};
+use crate::te::cx::flatten;
+use crate::te::{Def, Expr, Func2, Node, Program, ReduceKind, TensorId};
+use form::{Form, Operand, extent, varies};
+use schedule::Schedule;
+use std::sync::Arc;
+use target::Target;
+use tile::{Gen, Stream};
+
+/// Widest vectors, in bits, that the code generator takes.
+const VECTOR_BITS: u32 = 128;
+
+/// A sum of products: `out[vars] = Σ over rvars of lhs * rhs`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Contraction {
+    /// Output axes, outermost first.
+    pub vars: Vec<VarId>,
+    /// Reduced axes, outermost first.
+    pub rvars: Vec<VarId>,
+    /// First factor: tensor and index, affine in `vars` and `rvars`.
+    pub lhs: (TensorId, Vec<Int>),
+    /// Second factor.
+    pub rhs: (TensorId, Vec<Int>),
+    /// Element type of the sum.
+    pub dtype: DType,
+}
+
+/// The contraction that tensor `t` is, if it is one: a sum of products of two loads whose indices are affine.
+pub fn recognise(program: &Program, t: TensorId) -> Option<Contraction> {
+    let tensor = program.tensor(t);
+    let Def::Reduce { vars, rvars, kind: ReduceKind::Sum, body } = &tensor.def else { return None };
+    let Node::Bin(Func2::Mul, a, b) = body.node() else { return None };
+    let (Node::Load(a, ia), Node::Load(b, ib)) = (a.node(), b.node()) else { return None };
+    let float = |t: TensorId| form::computes(program.tensor(t).dtype);
+    if !form::computes(tensor.dtype) || !float(a) || !float(b) {
+        return None;
+    }
+    let c = Contraction { vars: vars.clone(), rvars: rvars.clone(), lhs: (a, ia), rhs: (b, ib), dtype: tensor.dtype };
+    form::operands(program, &c).map(|_| c)
+}
+
+/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element of `out` at `out_vars` is `epilogue`, in terms of
+/// `c.vars` (of which `out_vars` are the counterparts), where a load of `sum` at `c.vars` stands for the finished sum.
+/// `None` if no register tile suits it.
+pub fn lower(
+    program: &Program,
+    cpu: &graphmend_targets::Cpu,
+    c: &Contraction,
+    sum: TensorId,
+    out: TensorId,
+    out_vars: &[VarId],
+    epilogue: Expr,
+) -> Option<LoweredKernel> {
+    debug_assert!(out_vars.is_empty() || Int::product(&extents(out_vars)) == Int::product(&extents(&c.vars)));
+    let form = Form::of(program, c, sum, epilogue)?;
+    let target = Target::of(cpu, c.dtype, VECTOR_BITS);
+    let schedule = schedule::choose(&form, &target)?;
+    generate(program, &form, target, schedule, sum, out)
+}
+
+fn extents(vars: &[VarId]) -> Vec<Int> {
+    vars.iter().map(|v| extent(*v)).collect()
+}
+
+fn generate(
+    program: &Program,
+    form: &Form,
+    target: Target,
+    s: Schedule,
+    sum: TensorId,
+    out: TensorId,
+) -> Option<LoweredKernel> {
+    let node = &program.tensor(sum).node;
+    let mut e = Emit::new(program, node, true);
+    let out = e.tensor_buf(out, Access::Write);
+    let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
+    let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
+    let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
+    let v = stream(&mut e, v, &outside, &|source, batch| pack::columns(source, batch, s.n, &form.ks, width, lanes));
+    // An operand with its own value for each column is loaded as it lies.
+    let own = s.n.is_some_and(|n| varies(b.flat, n));
+    let b = stream(&mut e, b, &outside, &|source, batch| {
+        if own { None } else { pack::rows(source, batch, &s.m, &form.ks, s.mr as i64) }
+    });
+    let mut generator = Gen { e, form, s, target, v, b, sum, out };
+    let units = generator.run();
+    Some(generator.e.finish(Some(units)))
+}
+
+/// How the kernel reads an operand: packed where it is constant.
+fn stream(
+    e: &mut Emit<'_>,
+    op: &Operand,
+    outside: &[VarId],
+    pack: &dyn Fn(&source::Source, &[VarId]) -> Option<pack::Packed>,
+) -> Stream {
+    let batch: Vec<VarId> = outside.iter().copied().filter(|v| varies(op.flat, *v)).collect();
+    if let Some(packed) = op.data.as_ref().and_then(|source| pack(source, &batch)) {
+        let index: Vec<Int> = batch.iter().map(|v| Int::var(*v)).collect();
+        let batch = flatten(&extents(&batch), &index) * packed.per_batch;
+        let dtype = op.data.as_ref().map_or(DType::F32, |s| s.dtype.compute());
+        return Stream::Packed { buf: e.packed_buf(dtype, Arc::new(packed.bytes)), batch };
+    }
+    Stream::Direct(e.tensor_buf(op.tensor, Access::Read))
+}

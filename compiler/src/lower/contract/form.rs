@@ -1,0 +1,167 @@
+//! The normal form of a contraction: flat affine positions over as few index variables as possible.
+
+use super::Contraction;
+use super::source::{self, Source};
+use crate::dtype::DType;
+use crate::lower::emit;
+use crate::sym::{Int, VarId, free_vars, linear_in, map_data, subst};
+use crate::te::cx::flatten;
+use crate::te::{Expr, Node, Program, TensorId, expr};
+
+/// One factor of the product.
+#[derive(Clone)]
+pub(super) struct Operand {
+    /// The tensor that holds it.
+    pub tensor: TensorId,
+    /// Row-major position of the element: affine in the variables.
+    pub flat: Int,
+    /// Its elements, where they are constant.
+    pub data: Option<Source>,
+}
+
+/// `out[flat] = epilogue(Σ ops[0] * ops[1])`.
+#[derive(Clone)]
+pub(super) struct Form {
+    /// Output indices, outermost first; none has extent 1.
+    pub vars: Vec<VarId>,
+    /// Reduced indices, outermost first; none has extent 1.
+    pub ks: Vec<VarId>,
+    /// The factors.
+    pub ops: [Operand; 2],
+    /// Row-major position of the output element.
+    pub out: Int,
+    /// The element stored, with loads at row-major positions; a load of the sum stands for the sum.
+    pub epilogue: Expr,
+}
+
+/// The coefficient of `v` in an affine position; `None` if it is not affine in `v`.
+pub(super) fn coef(flat: Int, v: VarId) -> Option<Int> {
+    linear_in(flat, v).map(|(c, _)| c)
+}
+
+/// Whether `flat` changes with `v`.
+pub(super) fn varies(flat: Int, v: VarId) -> bool {
+    free_vars(flat).contains(&v)
+}
+
+/// Number of iterations.
+pub(super) fn extent(v: VarId) -> Int {
+    v.extent().unwrap_or(Int::new(1))
+}
+
+/// Affine in all of `vars` with coefficients that no index variable changes, and free of data.
+fn affine(flat: Int, vars: &[VarId]) -> bool {
+    let mut data = false;
+    map_data(flat, &mut |_| {
+        data = true;
+        Int::new(0)
+    });
+    let steady = |i: Int| vars.iter().all(|v| !varies(i, *v));
+    !data && vars.iter().all(|v| coef(flat, *v).is_some_and(steady))
+}
+
+impl Form {
+    /// The form of `c` with `epilogue` as the element stored; `None` if an index is not affine or not proved to be in range.
+    pub(super) fn of(program: &Program, c: &Contraction, sum: TensorId, epilogue: Expr) -> Option<Form> {
+        let index: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
+        let space: Vec<Int> = c.vars.iter().map(|v| extent(*v)).collect();
+        let out = flatten(&space, &index);
+        let at_sum = |t: TensorId, i: &[Int]| t != sum || i == index || i == [out];
+        if !expr::loads(epilogue).iter().all(|(t, i)| at_sum(*t, i)) {
+            return None;
+        }
+        let mut form = Form {
+            vars: c.vars.clone(),
+            ks: c.rvars.clone(),
+            ops: operands(program, c)?,
+            out,
+            epilogue: emit::linearize(program, epilogue, &|t| t == sum),
+        };
+        form.drop_units();
+        while form.join_some(sum) {}
+        Some(form)
+    }
+
+    fn replace(&mut self, f: &dyn Fn(VarId) -> Option<Int>) {
+        for op in &mut self.ops {
+            op.flat = subst(op.flat, f);
+            if let Some(data) = &mut op.data {
+                data.flat = subst(data.flat, f);
+            }
+        }
+        self.out = subst(self.out, f);
+        self.epilogue = expr::subst_vars(self.epilogue, f);
+    }
+
+    fn drop_units(&mut self) {
+        let unit = |v: VarId| extent(v) == Int::new(1);
+        self.replace(&|v| unit(v).then(|| Int::new(0)));
+        self.vars.retain(|v| !unit(*v));
+        self.ks.retain(|v| !unit(*v));
+    }
+
+    /// Joins two adjacent indices that every position goes through as through one; false when there are none.
+    fn join_some(&mut self, sum: TensorId) -> bool {
+        let mut others = vec![self.ops[0].flat, self.ops[1].flat, self.out];
+        for e in expr::nodes(self.epilogue) {
+            match e.node() {
+                Node::Int(i) => others.push(i),
+                Node::Load(t, index) if t != sum => others.extend(index),
+                _ => {}
+            }
+        }
+        let find = |list: &[VarId]| {
+            (1..list.len()).find(|k| {
+                let (outer, inner) = (list[k - 1], list[*k]);
+                others.iter().all(|i| joins(*i, outer, inner))
+            })
+        };
+        let (in_vars, at) = match (find(&self.vars), find(&self.ks)) {
+            (Some(k), _) => (true, k),
+            (None, Some(k)) => (false, k),
+            (None, None) => return false,
+        };
+        let list = if in_vars { &mut self.vars } else { &mut self.ks };
+        let (outer, inner) = (list[at - 1], list[at]);
+        let joined = VarId::index("j", extent(outer) * extent(inner));
+        list.splice(at - 1..=at, [joined]);
+        self.replace(&|v| match v {
+            v if v == outer => Some(Int::new(0)),
+            v if v == inner => Some(Int::var(joined)),
+            _ => None,
+        });
+        true
+    }
+}
+
+/// The factors of `c`; `None` if an index is not affine or not proved to be in range.
+pub(super) fn operands(program: &Program, c: &Contraction) -> Option<[Operand; 2]> {
+    let all: Vec<VarId> = c.vars.iter().chain(&c.rvars).copied().collect();
+    let operand = |(t, index): &(TensorId, Vec<Int>)| {
+        let shape = &program.tensor(*t).shape;
+        let inside = |(i, d): (&Int, &Int)| super::range::within(*i, *d);
+        if index.len() != shape.len() || !index.iter().zip(shape).all(inside) {
+            return None;
+        }
+        // Data may be affine where the tensor that holds it in another order is not.
+        if let Some(data) = source::resolve(program, *t, index).filter(|s| affine(s.flat, &all)) {
+            return Some(Operand { tensor: data.tensor, flat: data.flat, data: Some(data) });
+        }
+        let flat = flatten(shape, index);
+        affine(flat, &all).then_some(Operand { tensor: *t, flat, data: None })
+    };
+    Some([operand(&c.lhs)?, operand(&c.rhs)?])
+}
+
+/// Is `i` a function of `outer * extent(inner) + inner`?
+fn joins(i: Int, outer: VarId, inner: VarId) -> bool {
+    match (linear_in(i, outer), linear_in(i, inner)) {
+        (Some((o, _)), Some((n, _))) => o == n * extent(inner) && !varies(n, outer) && !varies(n, inner),
+        _ => false,
+    }
+}
+
+/// Element types that the generated kernels compute in.
+pub(super) fn computes(dtype: DType) -> bool {
+    matches!(dtype.compute(), DType::F32 | DType::F64)
+}

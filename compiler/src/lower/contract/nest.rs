@@ -1,0 +1,267 @@
+//! The loops around the tiles: work units, blocks, tails.
+
+use super::form::extent;
+use super::schedule::{Group, Schedule, groups, guess, guess_product};
+use super::target::Target;
+use super::tile::Gen;
+use crate::kernel::ir::{Cmp, Reg};
+use crate::sym::{Int, VarId};
+
+/// A loop around the tiles, outermost first.
+#[derive(Clone, Copy, Debug)]
+enum Level {
+    /// One axis.
+    Axis(VarId),
+    /// Rows, in blocks of this many.
+    Rows(i64),
+    /// Columns, in blocks of this many; nothing: all together.
+    Columns(Option<i64>),
+}
+
+/// Multiply-adds that a work unit should have at least.
+const UNIT: i64 = 1 << 15;
+/// More work units than this are of no use.
+const UNITS: i64 = 256;
+
+/// The loops, and how many of them from the outside are spread over work units.
+struct Nest {
+    levels: Vec<Level>,
+    spread: usize,
+}
+
+impl Gen<'_> {
+    fn all_rows(&self) -> Int {
+        Int::product(&self.s.m.iter().map(|v| extent(*v)).collect::<Vec<_>>())
+    }
+
+    fn all_columns(&self) -> Int {
+        self.s.n.map_or(Int::new(1), extent)
+    }
+
+    fn nest(&self) -> Nest {
+        let (s, form) = (&self.s, self.form);
+        let (m, n, k) = (guess(self.all_rows()), guess(self.all_columns()), guess_product(&form.ks));
+        let outside = guess_product(&s.batch).saturating_mul(guess_product(&s.outer));
+        let work = m.saturating_mul(n).saturating_mul(k).saturating_mul(outside);
+        let wanted = (work / UNIT).clamp(1, UNITS);
+        let (mr, width) = (s.mr as i64, s.nv as i64 * i64::from(s.lanes));
+        let mut levels: Vec<Level> = s.batch.iter().map(|v| Level::Axis(*v)).collect();
+        // Rows whose part of the broadcast operand stays in the cache while all columns go by.
+        let fit = (rows_that_fit(s, self.form, &self.target) / mr).max(1) * mr;
+        let mut block = fit.min(up(m, mr));
+        let columns_units = guess_product(&s.outer).saturating_mul(parts(n, width));
+        let so_far = guess_product(&s.batch).saturating_mul(columns_units);
+        if so_far < wanted.min(16) {
+            // Too few units from the columns alone: more of the rows.
+            let pieces = parts(wanted.min(16), so_far);
+            block = block.min(up(parts(m, pieces), mr));
+        }
+        levels.push(Level::Rows(block));
+        levels.extend(s.outer.iter().map(|v| Level::Axis(*v)));
+        let (mut spread, mut units) = (0, 1);
+        for level in &levels {
+            if units >= wanted {
+                break;
+            }
+            units *= match level {
+                Level::Axis(v) => guess(extent(*v)),
+                _ => parts(m, block),
+            };
+            spread += 1;
+        }
+        let columns = (units < wanted && spread == levels.len()).then(|| up(parts(n, parts(wanted, units)), width));
+        levels.push(Level::Columns(columns));
+        Nest { spread: spread + usize::from(columns.is_some()), levels }
+    }
+
+    fn count(&self, level: Level) -> Int {
+        match level {
+            Level::Axis(v) => extent(v),
+            Level::Rows(block) => self.all_rows().ceil_div(block),
+            Level::Columns(Some(block)) => self.all_columns().ceil_div(block),
+            Level::Columns(None) => Int::new(1),
+        }
+    }
+
+    /// Emits everything; gives the number of work units.
+    pub(super) fn run(&mut self) -> Int {
+        let nest = self.nest();
+        let counts: Vec<Int> = nest.levels[..nest.spread].iter().map(|l| self.count(*l)).collect();
+        let (lo, hi) = (self.e.b.tile_lo(), self.e.b.tile_hi());
+        let unit = self.e.b.begin_for(lo, hi, 1);
+        let mut left = unit;
+        let mut at = vec![left; nest.spread];
+        let spread_first = counts.iter().position(|c| *c != Int::new(1)).unwrap_or(0);
+        for k in (0..nest.spread).rev() {
+            if k <= spread_first {
+                at[k] = if k == spread_first { left } else { self.e.b.i64(0) };
+                continue;
+            }
+            let n = self.e.int(counts[k]);
+            at[k] = self.e.b.rem(left, n);
+            left = self.e.b.div(left, n);
+        }
+        self.level(&nest, 0, &at, None);
+        self.e.b.end();
+        Int::product(&counts)
+    }
+
+    /// Opens level `k`; `rows` is the block of rows once it is chosen.
+    fn level(&mut self, nest: &Nest, k: usize, at: &[Reg], rows: Option<(Reg, Reg)>) {
+        let level = nest.levels[k];
+        if let Level::Columns(block) = level {
+            let Some(rows) = rows else { unreachable!("rows are outside of columns") };
+            let (first, end) = self.block(at.get(k).copied(), block, self.all_columns());
+            self.columns(first, end, rows);
+            return;
+        }
+        let (i, looped) = match at.get(k) {
+            Some(i) => (*i, false),
+            None => {
+                let n = self.count(level);
+                let (lo, hi) = (self.e.b.i64(0), self.e.int(n));
+                (self.e.b.begin_for(lo, hi, 1), true)
+            }
+        };
+        match level {
+            Level::Axis(v) => {
+                self.e.vars.insert(v, i);
+                self.level(nest, k + 1, at, rows);
+                self.e.vars.remove(&v);
+            }
+            Level::Rows(block) => {
+                let rows = self.block(Some(i), Some(block), self.all_rows());
+                self.level(nest, k + 1, at, Some(rows));
+            }
+            Level::Columns(_) => unreachable!("handled above"),
+        }
+        if looped {
+            self.e.b.end();
+        }
+    }
+
+    /// First element and end of block `i` of `size`.
+    fn block(&mut self, i: Option<Reg>, size: Option<i64>, all: Int) -> (Reg, Reg) {
+        let end = self.e.int(all);
+        let (Some(i), Some(size)) = (i, size) else { return (self.e.b.i64(0), end) };
+        if all.as_const().is_some_and(|n| n <= size) {
+            return (self.e.b.i64(0), end);
+        }
+        let size = self.e.b.i64(size);
+        let first = self.e.b.mul(i, size);
+        let next = self.e.b.add(first, size);
+        (first, self.e.b.min(next, end))
+    }
+
+    fn columns(&mut self, first: Reg, end: Reg, rows: (Reg, Reg)) {
+        let lanes = self.s.lanes;
+        let width = self.s.nv as i64 * i64::from(lanes);
+        let Some(n) = self.s.n else {
+            let one = [Group { at: 0, lanes: 1, first: 0 }];
+            self.rows_of(rows, first, &one);
+            return;
+        };
+        let full = groups(width, width, lanes);
+        if let Some(all) = extent(n).as_const() {
+            let rest = all % width;
+            let whole = self.e.b.i64(all - rest);
+            let last = self.e.b.min(end, whole);
+            let i = self.e.b.begin_for(first, last, width);
+            self.rows_of(rows, i, &full);
+            self.e.b.end();
+            if rest > 0 {
+                let all_reg = self.e.b.i64(all);
+                let at_end = self.e.b.cmp(Cmp::Eq, end, all_reg);
+                self.e.b.begin_if(at_end);
+                self.rows_of(rows, whole, &groups(rest, all, lanes));
+                self.e.b.end();
+            }
+            return;
+        }
+        // A width not known before the run: whole tiles, whole vectors, single columns.
+        let mut from = first;
+        let mut steps = vec![width, i64::from(lanes), 1];
+        steps.dedup();
+        for step in steps {
+            let last = self.whole(from, end, step);
+            let i = self.e.b.begin_for(from, last, step);
+            self.rows_of(rows, i, &groups(step, step, if step == 1 { 1 } else { lanes }));
+            self.e.b.end();
+            from = last;
+        }
+    }
+
+    /// Where the whole steps from `first` on end.
+    fn whole(&mut self, first: Reg, end: Reg, step: i64) -> Reg {
+        if step == 1 {
+            return end;
+        }
+        let b = &mut self.e.b;
+        let count = b.sub(end, first);
+        let size = b.i64(step);
+        let rest = b.rem(count, size);
+        b.sub(end, rest)
+    }
+
+    fn rows_of(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
+        let mr = self.s.mr as i64;
+        if let Some(all) = self.all_rows().as_const() {
+            let rest = all % mr;
+            let whole = self.e.b.i64(all - rest);
+            let last = self.e.b.min(end, whole);
+            let i = self.e.b.begin_for(first, last, mr);
+            self.tile(i, self.s.mr, n0, groups);
+            self.e.b.end();
+            if rest > 0 {
+                let all = self.e.b.i64(all);
+                let at_end = self.e.b.cmp(Cmp::Eq, end, all);
+                self.e.b.begin_if(at_end);
+                self.tile(whole, rest as usize, n0, groups);
+                self.e.b.end();
+            }
+            return;
+        }
+        let mut from = first;
+        let mut size = mr;
+        loop {
+            let last = self.whole(from, end, size);
+            let i = self.e.b.begin_for(from, last, size);
+            self.tile(i, size as usize, n0, groups);
+            self.e.b.end();
+            if size == 1 {
+                break;
+            }
+            from = last;
+            size = if size.count_ones() == 1 { size / 2 } else { 1 << size.ilog2() };
+        }
+    }
+}
+
+/// Number of parts of at most `size` that make up `n`.
+fn parts(n: i64, size: i64) -> i64 {
+    (n + size - 1) / size.max(1)
+}
+
+/// `n` rounded up to a multiple of `step`.
+fn up(n: i64, step: i64) -> i64 {
+    parts(n, step) * step
+}
+
+/// How many rows of the broadcast operand half of the cache holds.
+fn rows_that_fit(s: &Schedule, form: &super::form::Form, target: &Target) -> i64 {
+    let op = &form.ops[1 - s.vec];
+    let mut row = guess_product(&form.ks);
+    if op.data.is_none() {
+        // Rows of an operand that is read as it lies may overlap (the windows of a convolution).
+        let reached = form.vars.iter().filter(|v| super::form::varies(op.flat, **v)).chain(&form.ks);
+        let distinct: i64 = reached
+            .filter_map(|v| {
+                let step = super::form::coef(op.flat, *v)?.as_const()?.abs();
+                Some(step.saturating_mul(guess(extent(*v))))
+            })
+            .max()
+            .unwrap_or(i64::MAX);
+        row = row.min((distinct / guess_product(&s.m)).max(1));
+    }
+    (i64::from(target.cache) / 8 / row.max(1)).max(1)
+}

@@ -1,0 +1,82 @@
+//! Constant operands in the order in which the kernel reads them: `[batch][tile][term][element of the tile]`.
+
+use super::form::extent;
+use super::schedule::{Group, groups};
+use super::source::Source;
+use crate::sym::VarId;
+
+/// Where a packed operand's elements lie.
+pub(super) struct Packed {
+    /// The data, in the compute type.
+    pub bytes: Vec<u8>,
+    /// Elements of one batch.
+    pub per_batch: i64,
+}
+
+/// Most bytes of one packed operand.
+const LARGEST: i64 = 1 << 31;
+
+fn constant(v: VarId) -> Option<i64> {
+    extent(v).as_const()
+}
+
+/// Positions of all index tuples of `vars` in row-major order, relative to the position of the first.
+fn offsets(vars: &[VarId], step: &dyn Fn(VarId) -> i64) -> Option<Vec<i64>> {
+    let mut out = vec![0];
+    for v in vars {
+        let (n, step) = (constant(*v)?, step(*v));
+        if n.checked_mul(out.len() as i64)? > LARGEST {
+            return None;
+        }
+        out = out.iter().flat_map(|at| (0..n).map(move |k| at + k * step)).collect();
+    }
+    Some(out)
+}
+
+/// Packs tiles of the axes `along`, taken together, that hold the elements that `parts` names: for each tile its first
+/// element and the elements it reads, relative to that.
+fn pack(source: &Source, batch: &[VarId], along: &[VarId], ks: &[VarId], parts: &dyn Fn(i64) -> Vec<(i64, Vec<i64>)>) -> Option<Packed> {
+    let reader = source.reader()?;
+    let step = |v| reader.step(v);
+    let (batches, elements, terms) = (offsets(batch, &step)?, offsets(along, &step)?, offsets(ks, &step)?);
+    let tiles = parts(elements.len() as i64);
+    let width: i64 = tiles.iter().map(|(_, columns)| columns.len() as i64).sum();
+    let per_batch = width.checked_mul(terms.len() as i64)?;
+    if per_batch.checked_mul(batches.len() as i64)? > LARGEST {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for at in &batches {
+        for (first, columns) in &tiles {
+            for term in &terms {
+                for c in columns {
+                    let element = elements.get(usize::try_from(first + c).ok()?)?;
+                    reader.append(reader.base() + at + term + element, &mut bytes);
+                }
+            }
+        }
+    }
+    Some(Packed { bytes, per_batch })
+}
+
+/// The broadcast operand: tiles of `mr` rows, the last one of what is left.
+pub(super) fn rows(source: &Source, batch: &[VarId], m: &[VarId], ks: &[VarId], mr: i64) -> Option<Packed> {
+    pack(source, batch, m, ks, &|all| {
+        let firsts = (0..all).step_by(mr as usize);
+        firsts.map(|first| (first, (0..mr.min(all - first)).collect())).collect()
+    })
+}
+
+/// The vector operand: tiles of `width` columns, the last one with the groups of what is left.
+pub(super) fn columns(source: &Source, batch: &[VarId], n: Option<VarId>, ks: &[VarId], width: i64, lanes: u16) -> Option<Packed> {
+    let along: Vec<VarId> = n.into_iter().collect();
+    pack(source, batch, &along, ks, &|all| {
+        let firsts = (0..all).step_by(width as usize);
+        firsts.map(|first| (first, listed(&groups(width.min(all - first), all, lanes)))).collect()
+    })
+}
+
+/// The columns of groups, in order.
+fn listed(groups: &[Group]) -> Vec<i64> {
+    groups.iter().flat_map(|g| (0..i64::from(g.lanes)).map(move |l| g.at + l)).collect()
+}

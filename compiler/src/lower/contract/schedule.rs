@@ -1,0 +1,179 @@
+//! Which axis the lanes lie along, and how large the register tile is, by an estimate of cycles.
+
+use super::form::{Form, coef, extent, varies};
+use super::target::Target;
+use crate::sym::{Int, VarId};
+
+/// How a contraction is computed.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    /// The operand whose elements fill vectors; the other one's are copied to all lanes.
+    pub vec: usize,
+    /// The axis along which lanes lie; nothing where there is a single column.
+    pub n: Option<VarId>,
+    /// Lanes of a vector.
+    pub lanes: u16,
+    /// Axes of the broadcast operand alone: the rows of the tile run over all of them together.
+    pub m: Vec<VarId>,
+    /// Axes of both operands, or of neither.
+    pub batch: Vec<VarId>,
+    /// Further axes of the vector operand.
+    pub outer: Vec<VarId>,
+    /// Rows of the register tile.
+    pub mr: usize,
+    /// Vectors in each of its rows.
+    pub nv: usize,
+}
+
+/// A group of columns of a tile: one vector, or one scalar.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    /// First column, from the first new column of the tile; negative where it reaches back into the tile before, which
+    /// saves tails that are narrower than a vector.
+    pub at: i64,
+    /// Columns.
+    pub lanes: u16,
+    /// The first of them that the tile stores.
+    pub first: u16,
+}
+
+/// The groups of `width` new columns that end at column `end` of all.
+pub(super) fn groups(width: i64, end: i64, lanes: u16) -> Vec<Group> {
+    let l = i64::from(lanes);
+    let whole = width / l;
+    let mut out: Vec<Group> = (0..whole).map(|g| Group { at: g * l, lanes, first: 0 }).collect();
+    let rest = width - whole * l;
+    if rest > 0 && end >= l {
+        out.push(Group { at: width - l, lanes, first: (l - rest) as u16 });
+    } else {
+        out.extend((0..rest).map(|k| Group { at: whole * l + k, lanes: 1, first: 0 }));
+    }
+    out
+}
+
+/// Number assumed for extents that are not known.
+const SOME: i64 = 24;
+
+pub(super) fn guess(i: Int) -> i64 {
+    i.as_const().or(i.bounds().hi.map(|h| h.min(SOME))).unwrap_or(SOME).max(1)
+}
+
+pub(super) fn guess_product(vars: &[VarId]) -> i64 {
+    vars.iter().fold(1, |p, v| p.saturating_mul(guess(extent(*v))))
+}
+
+/// Independent chains of additions that keep the multipliers busy.
+pub(super) const CHAINS: usize = 8;
+
+/// Partial sums of each element of a tile of `accumulators`, where it is too small to hide the latency of additions.
+pub(super) fn ways(accumulators: usize, terms: i64) -> usize {
+    let most = if terms >= 32 { 4 } else { 1 };
+    (CHAINS / accumulators.max(1)).clamp(1, most)
+}
+
+/// The cheapest schedule.
+pub(super) fn choose(form: &Form, target: &Target) -> Option<Schedule> {
+    let mut best: Option<(f64, Schedule)> = None;
+    for vec in 0..2 {
+        for candidate in axes(form, target, vec) {
+            for (mr, nv) in tiles(target, candidate.lanes) {
+                let s = Schedule { mr, nv, ..candidate.clone() };
+                let cost = cost(form, target, &s);
+                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                    best = Some((cost, s));
+                }
+            }
+        }
+    }
+    best.map(|(_, s)| s)
+}
+
+/// Every axis along which operand `vec` can fill vectors.
+fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
+    let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
+    let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();
+    let mut out = vec![];
+    let mut add = |n: Option<VarId>, lanes: u16| {
+        let rest = form.vars.iter().copied().filter(|x| Some(*x) != n);
+        let mut s = Schedule { vec, n, lanes, m: vec![], batch: vec![], outer: vec![], mr: 1, nv: 1 };
+        for x in rest {
+            match (varies(v.flat, x), varies(b.flat, x)) {
+                (false, true) => s.m.push(x),
+                (true, false) => s.outer.push(x),
+                _ => s.batch.push(x),
+            }
+        }
+        out.push(s);
+    };
+    let mut found = false;
+    for n in &in_v {
+        let step = coef(v.flat, *n).and_then(|c| c.as_const());
+        // A constant operand lies as the kernel wants it; another one should be contiguous.
+        let lies = v.data.is_some() || matches!(step, Some(1..=4));
+        // Lanes that differ in both operands: the second one is loaded as vector too.
+        let other = coef(b.flat, *n).and_then(|c| c.as_const());
+        if lies && (other == Some(0) || (other == Some(1) && b.data.is_none())) {
+            add(Some(*n), target.lanes);
+            found = true;
+        }
+    }
+    if !found {
+        add(in_v.last().copied(), 1);
+    }
+    out
+}
+
+/// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
+fn tiles(target: &Target, lanes: u16) -> Vec<(usize, usize)> {
+    // Two registers stay free for what the code generator needs.
+    let room = target.regs.saturating_sub(if target.regs > 16 { 3 } else { 1 }) as usize;
+    let scalar_limit = if lanes == 1 { 4 } else { usize::MAX };
+    let mut out = vec![];
+    for mr in 1..=14.min(scalar_limit) {
+        for nv in 1..=8.min(scalar_limit) {
+            let held = if target.by_element && lanes > 1 { nv + mr.div_ceil(4) } else { mr.min(nv) + 1 };
+            if mr * nv + held <= room {
+                out.push((mr, nv));
+            }
+        }
+    }
+    out
+}
+
+/// Estimated cycles.
+fn cost(form: &Form, target: &Target, s: &Schedule) -> f64 {
+    let (m, n) = (guess_product(&s.m), s.n.map_or(1, |n| guess(extent(n))));
+    let outside = (guess_product(&s.batch) * guess_product(&s.outer)) as f64;
+    let width = (s.nv * s.lanes as usize) as i64;
+    let (m_full, m_rest) = (m / s.mr as i64, (m % s.mr as i64) as usize);
+    let (n_full, n_rest) = (n / width, n % width);
+    let tile = |rows: usize, columns: i64| {
+        if rows == 0 || columns == 0 { 0.0 } else { tile_cost(form, target, s, rows, &groups(columns, n, s.lanes)) }
+    };
+    let row = |columns: i64| m_full as f64 * tile(s.mr, columns) + tile(m_rest, columns);
+    outside * (n_full as f64 * row(width) + row(n_rest))
+}
+
+fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[Group]) -> f64 {
+    let k = guess_product(&form.ks);
+    let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
+    let step = |flat: Int| s.n.and_then(|n| coef(flat, n)).and_then(|c| c.as_const());
+    // Loads of one vector.
+    let v_loads = match step(v.flat) {
+        _ if v.data.is_some() => 1.0,
+        Some(1) => 1.0,
+        Some(2) if s.lanes > 1 => 2.0,
+        _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
+        _ => 1.0,
+    };
+    let b_loads = if target.by_element && b.data.is_some() { rows.div_ceil(4) } else { rows };
+    let accumulators = rows * groups.len();
+    let multiplies = accumulators as f64 / 2.0;
+    let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;
+    let latency = 4.0 / ways(accumulators, k) as f64;
+    let per_term = multiplies.max(loads).max(latency) + 0.25;
+    let contiguous = s.n.is_none_or(|n| coef(form.out, n) == Some(Int::new(1)));
+    let store = if contiguous { 2.0 } else { 2.0 + 2.0 * f64::from(s.lanes) };
+    let rows_apart = if s.m.len() > 1 { 6.0 * rows as f64 } else { 0.0 };
+    k as f64 * per_term + accumulators as f64 * store + rows_apart + 12.0
+}

@@ -1,0 +1,40 @@
+//! What the schedule knows of the processor.
+
+use crate::dtype::DType;
+use graphmend_targets::{Arch, Cpu};
+
+/// Sizes that tiles are chosen by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    /// Elements in a vector register; 1 without vectors.
+    pub lanes: u16,
+    /// Registers for such vectors.
+    pub regs: u32,
+    /// A multiplication can take one element of a vector for all lanes.
+    pub by_element: bool,
+    /// Bytes of the second-level cache, or of the first if that is all.
+    pub cache: u32,
+}
+
+impl Target {
+    /// The target for elements of `dtype` with vectors of at most `bits`.
+    pub(super) fn of(cpu: &Cpu, dtype: DType, bits: u32) -> Target {
+        let width = cpu.vector_bits.min(bits) / 8;
+        let lanes = (width / dtype.compute().size() as u32).max(1) as u16;
+        // Scalar floating-point registers: 32 on RISC-V and Armv8, 16 on most others.
+        let scalar_regs = if matches!(cpu.arch, Arch::Riscv64 | Arch::Riscv32 | Arch::Aarch64) { 32 } else { 16 };
+        let narrow = cpu.arch == Arch::X86_64 && width < 64;
+        let regs = match (lanes, narrow) {
+            (1, _) => scalar_regs,
+            // The upper 16 are for 512-bit code.
+            (_, true) => 16,
+            _ => cpu.vector_regs.max(8),
+        };
+        Target {
+            lanes,
+            regs,
+            by_element: cpu.arch == Arch::Aarch64 && lanes > 1,
+            cache: cpu.l2_bytes.max(cpu.l1d_bytes).max(16 << 10),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Contractions of many shapes, lowered and run in the interpreter against sums written out.
+
+use super::*;
+use crate::kernel::interp::{self, Memory};
+use crate::kernel::verify::verify;
+use crate::lower::Binding;
+use crate::te::{Cx, expr};
+use graphmend_targets::{Cpu, lookup};
+
+/// Small integers, so that sums are exact in any order.
+fn values(count: usize, seed: u64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..count)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 33) as f32 % 8.0 - 3.0
+        })
+        .collect()
+}
+
+fn bytes(v: &[f32]) -> Vec<u8> {
+    v.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn floats(b: &[u8]) -> Vec<f32> {
+    b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+}
+
+/// Processors of every kind of schedule.
+fn cpus() -> Vec<Cpu> {
+    ["x86-64-v3", "rpi4", "rv64gc"].iter().map(|n| lookup(n).unwrap_or_else(|| panic!("no preset {n}"))).collect()
+}
+
+/// Values of symbols that the run needs.
+type Dims = Vec<(VarId, i64)>;
+
+fn value(i: Int, dims: &Dims) -> i64 {
+    let put = |v| dims.iter().find(|(x, _)| *x == v).map(|(_, c)| Int::new(*c));
+    crate::sym::subst(i, &put).as_const().unwrap_or_else(|| panic!("{i} is not known"))
+}
+
+/// Runs `kernel` in pieces and in one go; both must give the same.
+fn run(kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: TensorId, len: usize, dims: &Dims) -> Vec<f32> {
+    verify(&kernel.kernel).unwrap();
+    let units = kernel.tiles.map_or(1, |t| value(t, dims));
+    let scalars: Vec<i64> = kernel.scalars.iter().map(|s| value(*s, dims)).collect();
+    let data: Vec<Vec<u8>> = kernel
+        .bindings
+        .iter()
+        .map(|b| match b {
+            Binding::Tensor(t) if *t == out => vec![0xff; 4 * len],
+            Binding::Tensor(t) => bytes(&tensors(*t)),
+            Binding::Packed(_, bytes) => bytes.to_vec(),
+            Binding::Scratch(dtype, n) => vec![0; dtype.size() * value(*n, dims) as usize],
+        })
+        .collect();
+    let at = kernel.bindings.iter().position(|b| *b == Binding::Tensor(out)).unwrap();
+    let go = |pieces: &[std::ops::Range<i64>]| {
+        let mut data = data.clone();
+        for range in pieces {
+            let mut memory: Vec<Memory<'_>> = data
+                .iter_mut()
+                .zip(&kernel.kernel.bufs)
+                .map(|(d, p)| if p.access == Access::Read { Memory::Read(d) } else { Memory::Write(d) })
+                .collect();
+            assert_eq!(interp::run(&kernel.kernel, &mut memory, &scalars, range.clone(), 1 << 40), Ok(0));
+        }
+        floats(&data[at])
+    };
+    let whole = go(&[0..units]);
+    let split = units / 3;
+    assert_eq!(whole, go(&[split..units, 0..split]), "work units depend on each other");
+    whole
+}
+
+/// Lowers the reduction `sum` followed by `out` for every processor, runs and compares.
+fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Vec<f32>, dims: &Dims, expected: &[f32]) {
+    let c = recognise(&cx.program, sum).expect("a contraction");
+    let (out_vars, epilogue) = match &cx.program.tensor(out).def {
+        Def::Map { vars, body } if out != sum => {
+            let put = |v| vars.iter().position(|x| *x == v).map(|k| Int::var(c.vars[k]));
+            (vars.clone(), expr::subst_vars(*body, &put))
+        }
+        _ => (c.vars.clone(), expr::load(sum, c.dtype, c.vars.iter().map(|v| Int::var(*v)).collect())),
+    };
+    for cpu in &cpus() {
+        let kernel = lower(&cx.program, cpu, &c, sum, out, &out_vars, epilogue).expect("a schedule");
+        let got = run(&kernel, tensors, out, expected.len(), dims);
+        for (k, (g, e)) in got.iter().zip(expected).enumerate() {
+            assert_eq!(g, e, "element {k} on {}:\n{}", cpu.name, kernel.kernel);
+        }
+    }
+}
+
+fn ints(dims: &[usize]) -> Vec<Int> {
+    dims.iter().map(|d| Int::from(*d)).collect()
+}
+
+/// `[m, k] x [k, n]` with the operands constant or not, and a bias and a residual as epilogue.
+fn product(m: usize, k: usize, n: usize, constant: [bool; 2], transposed: bool, symbolic: bool) {
+    let mut cx = Cx::new();
+    let (a, b) = (values(m * k, 1), values(k * n, 2));
+    let rows = if symbolic { Int::symbol("m", Some(0), None) } else { Int::from(m) };
+    let operand = |cx: &mut Cx, name: &str, shape: Vec<Int>, v: &[f32], constant: bool| {
+        if constant { cx.constant(DType::F32, &shape.iter().map(|d| d.as_const().unwrap() as usize).collect::<Vec<_>>(), bytes(v)) } else { cx.input(name, DType::F32, shape) }
+    };
+    let ta = operand(&mut cx, "a", vec![rows, Int::from(k)], &a, constant[0]);
+    let stored: Vec<f32> = if transposed { (0..n * k).map(|i| b[i % k * n + i / k]).collect() } else { b.clone() };
+    let shape = if transposed { ints(&[n, k]) } else { ints(&[k, n]) };
+    let tb = operand(&mut cx, "b", shape, &stored, constant[1]);
+    let bias = cx.input("bias", DType::F32, ints(&[n]));
+    let residual = cx.input("residual", DType::F32, vec![rows, Int::from(n)]);
+    let sum = cx.reduce(ReduceKind::Sum, DType::F32, vec![rows, Int::from(n)], &ints(&[k]), |i, r| {
+        let x = expr::load(ta, DType::F32, vec![i[0], r[0]]);
+        let y = expr::load(tb, DType::F32, if transposed { vec![i[1], r[0]] } else { vec![r[0], i[1]] });
+        expr::bin(Func2::Mul, x, y)
+    });
+    let out = cx.map(DType::F32, vec![rows, Int::from(n)], |i| {
+        let s = expr::bin(Func2::Add, expr::load(sum, DType::F32, i.to_vec()), expr::load(bias, DType::F32, vec![i[1]]));
+        expr::bin(Func2::Add, s, expr::load(residual, DType::F32, i.to_vec()))
+    });
+    let (vb, vr) = (values(n, 3), values(m * n, 4));
+    let mut expected = vec![0.0; m * n];
+    for i in 0..m {
+        for j in 0..n {
+            expected[i * n + j] = (0..k).map(|x| a[i * k + x] * b[x * n + j]).sum::<f32>() + vb[j] + vr[i * n + j];
+        }
+    }
+    let dims = rows.as_var().map(|v| (v, m as i64)).into_iter().collect();
+    let tensors = |t: TensorId| match t {
+        t if t == ta => a.clone(),
+        t if t == tb => stored.clone(),
+        t if t == bias => vb.clone(),
+        _ => vr.clone(),
+    };
+    check(&cx, sum, out, &tensors, &dims, &expected);
+}
+
+#[test]
+fn products_by_constant_weights_at_tile_edges() {
+    for (m, k, n) in [(1, 1, 1), (1, 40, 33), (2, 3, 3), (5, 17, 8), (6, 32, 9), (13, 5, 27), (7, 33, 64)] {
+        product(m, k, n, [false, true], false, false);
+        product(m, k, n, [false, true], true, false);
+    }
+}
+
+#[test]
+fn products_with_a_row_count_known_at_run_time() {
+    for m in [0, 1, 3, 6, 11] {
+        product(m, 19, 13, [false, true], false, true);
+        product(m, 19, 13, [false, true], true, true);
+        product(m, 16, 13, [false, false], false, true);
+    }
+}
+
+#[test]
+fn products_of_run_time_operands() {
+    for (m, k, n) in [(1, 7, 4), (4, 16, 16), (9, 20, 21), (12, 9, 3)] {
+        product(m, k, n, [false, false], false, false);
+        product(m, k, n, [false, false], true, false);
+        product(m, k, n, [true, false], false, false);
+        product(m, k, n, [true, false], true, false);
+    }
+}
+
+/// Shape of a convolution without padding.
+#[derive(Clone, Copy)]
+struct Conv {
+    batch: usize,
+    group: usize,
+    inputs: usize,
+    outputs: usize,
+    input: [usize; 2],
+    kernel: [usize; 2],
+    stride: usize,
+    dilation: usize,
+    symbolic: bool,
+}
+
+const CONV: Conv = Conv {
+    batch: 1,
+    group: 1,
+    inputs: 1,
+    outputs: 1,
+    input: [1, 1],
+    kernel: [1, 1],
+    stride: 1,
+    dilation: 1,
+    symbolic: false,
+};
+
+/// The expected result, too.
+fn conv(s: Conv) {
+    let mut cx = Cx::new();
+    let size = |d: usize| (s.input[d] - (s.kernel[d] - 1) * s.dilation - 1) / s.stride + 1;
+    let (oh, ow) = (size(0), size(1));
+    let (channels, all) = (s.group * s.inputs, s.group * s.outputs);
+    let x = values(s.batch * channels * s.input[0] * s.input[1], 5);
+    let w = values(all * s.inputs * s.kernel[0] * s.kernel[1], 6);
+    let batch = if s.symbolic { Int::symbol("n", Some(0), None) } else { Int::from(s.batch) };
+    let tx = cx.input("x", DType::F32, [&[batch, Int::from(channels)][..], &ints(&s.input)].concat());
+    let tw = cx.constant(DType::F32, &[s.group, s.outputs, s.inputs, s.kernel[0], s.kernel[1]], bytes(&w));
+    let bias = cx.input("bias", DType::F32, ints(&[all]));
+    let shape = [&[batch][..], &ints(&[s.group, s.outputs, oh, ow])].concat();
+    let over = ints(&[s.inputs, s.kernel[0], s.kernel[1]]);
+    let (st, di) = (s.stride as i64, s.dilation as i64);
+    let sum = cx.reduce(ReduceKind::Sum, DType::F32, shape.clone(), &over, |i, r| {
+        let at = vec![i[0], i[1] * s.inputs + r[0], i[3] * st + r[1] * di, i[4] * st + r[2] * di];
+        let wt = expr::load(tw, DType::F32, vec![i[1], i[2], r[0], r[1], r[2]]);
+        expr::bin(Func2::Mul, wt, expr::load(tx, DType::F32, at))
+    });
+    let out = cx.map(DType::F32, shape, |i| {
+        let b = expr::load(bias, DType::F32, vec![i[1] * s.outputs + i[2]]);
+        let y = expr::bin(Func2::Add, expr::load(sum, DType::F32, i.to_vec()), b);
+        expr::bin(Func2::Max, y, expr::constant_f64(DType::F32, 0.0))
+    });
+    let vb = values(all, 7);
+    let mut expected = vec![];
+    for n in 0..s.batch {
+        for c in 0..all {
+            for p in 0..oh * ow {
+                let (y, z) = (p / ow, p % ow);
+                let mut v = vb[c];
+                for i in 0..s.inputs {
+                    for h in 0..s.kernel[0] {
+                        for j in 0..s.kernel[1] {
+                            let channel = n * channels + c / s.outputs * s.inputs + i;
+                            let row = y * s.stride + h * s.dilation;
+                            let at = (channel * s.input[0] + row) * s.input[1] + z * s.stride + j * s.dilation;
+                            v += x[at] * w[((c * s.inputs + i) * s.kernel[0] + h) * s.kernel[1] + j];
+                        }
+                    }
+                }
+                expected.push(v.max(0.0));
+            }
+        }
+    }
+    let dims = batch.as_var().map(|v| (v, s.batch as i64)).into_iter().collect();
+    let tensors = |t: TensorId| if t == tx { x.clone() } else { vb.clone() };
+    check(&cx, sum, out, &tensors, &dims, &expected);
+}
+
+#[test]
+fn pointwise_convolutions() {
+    conv(Conv { inputs: 5, outputs: 7, input: [3, 3], ..CONV });
+    conv(Conv { batch: 2, inputs: 16, outputs: 24, input: [7, 7], ..CONV });
+    conv(Conv { batch: 2, inputs: 9, outputs: 13, input: [4, 9], symbolic: true, ..CONV });
+    conv(Conv { inputs: 8, outputs: 8, input: [9, 9], stride: 2, ..CONV });
+}
+
+#[test]
+fn convolutions_with_a_kernel() {
+    conv(Conv { inputs: 3, outputs: 8, input: [9, 12], kernel: [3, 3], ..CONV });
+    conv(Conv { batch: 2, inputs: 3, outputs: 13, input: [11, 11], kernel: [3, 3], stride: 2, ..CONV });
+    conv(Conv { inputs: 4, outputs: 6, input: [9, 9], kernel: [3, 3], ..CONV });
+    conv(Conv { inputs: 2, outputs: 5, input: [9, 20], kernel: [2, 3], dilation: 2, ..CONV });
+    conv(Conv { inputs: 3, outputs: 16, input: [15, 15], kernel: [7, 7], stride: 2, symbolic: true, ..CONV });
+    conv(Conv { inputs: 2, outputs: 3, input: [20, 1], kernel: [5, 1], ..CONV });
+}
+
+#[test]
+fn grouped_and_depthwise_convolutions() {
+    conv(Conv { group: 2, inputs: 3, outputs: 5, input: [6, 10], kernel: [3, 3], ..CONV });
+    conv(Conv { batch: 2, group: 5, input: [9, 9], kernel: [3, 3], ..CONV });
+    conv(Conv { group: 5, input: [11, 19], kernel: [3, 3], stride: 2, ..CONV });
+    conv(Conv { batch: 2, group: 3, input: [9, 27], kernel: [5, 5], symbolic: true, ..CONV });
+    conv(Conv { group: 3, outputs: 2, input: [9, 5], kernel: [3, 2], stride: 3, ..CONV });
+}
