@@ -1,6 +1,7 @@
 //! Operators that pick elements by an index given as data.
 
-use super::sizes::{Source, guard_index, input_count, invalid, unsupported};
+use super::operand::Operand;
+use super::sizes::{guard_index, input_count, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -18,7 +19,7 @@ const MOST_CHECKED: i64 = 1 << 16;
 
 /// A tensor of indices into axes of the sizes `dims`: the last axis of `indices` tells which (or there is only one).
 struct Indices {
-    src: Source,
+    src: Operand,
     dims: Vec<Int>,
     /// All known to lie in `0..d`.
     safe: bool,
@@ -26,11 +27,11 @@ struct Indices {
 
 impl Indices {
     fn of(cx: &mut Cx, t: TensorId, dims: &[Int]) -> OpResult<Indices> {
-        let src = Source::of(cx, t);
+        let src = Operand::of(cx, t);
         if !src.dtype.is_int() {
             return invalid(format!("indices must be integers, not {}", src.dtype));
         }
-        let few = Int::product(&src.dims).as_const().is_some_and(|n| n <= MOST_CHECKED);
+        let few = Int::product(&src.shape).as_const().is_some_and(|n| n <= MOST_CHECKED);
         let limits: Option<Vec<i64>> = dims.iter().map(|d| d.as_const()).collect();
         let constant = matches!(cx.program.tensor(t).def, crate::te::Def::Const(_));
         let (true, true, Some(limits)) = (few, constant, limits) else {
@@ -48,7 +49,7 @@ impl Indices {
             fixed.push(if v < 0 { v + d } else { v });
         }
         let shape: Option<Vec<usize>> =
-            src.dims.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect();
+            src.shape.iter().map(|d| d.as_const().and_then(|c| usize::try_from(c).ok())).collect();
         let Some(shape) = shape else {
             return unsupported("indices of unknown shape");
         };
@@ -56,7 +57,7 @@ impl Indices {
         let src = if changed {
             {
                 let t = cx.constant_i64(&shape, &fixed);
-                Source::of(cx, t)
+                Operand::of(cx, t)
             }
         } else {
             src
@@ -73,16 +74,16 @@ impl Indices {
 
 fn gather(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
-    let src = Source::of(cx, call.input(0)?);
-    let axis = cx.axis(call.int("axis", 0)?, src.dims.len())?;
+    let src = Operand::of(cx, call.input(0)?);
+    let axis = cx.axis(call.int("axis", 0)?, src.shape.len())?;
     let t = call.input(1)?;
     let picked = cx.shape(t);
-    let out = [&src.dims[..axis], &picked, &src.dims[axis + 1..]].concat();
+    let out = [&src.shape[..axis], &picked, &src.shape[axis + 1..]].concat();
     // One index that is known (or known by a formula) makes a plain slice.
     if Int::product(&picked) == Int::new(1)
         && let Some([i]) = cx.ints(t).as_deref()
     {
-        let d = src.dims[axis];
+        let d = src.shape[axis];
         if let (Some(c), Some(n)) = (i.as_const(), d.as_const())
             && (c < -n || c >= n)
         {
@@ -91,7 +92,7 @@ fn gather(cx: &mut Cx, call: &Call) -> OpResult {
         let at = guard_index(*i, d);
         return Ok(vec![cx.map(src.dtype, out, |i| src.at(&[&i[..axis], &[at], &i[axis + picked.len()..]].concat()))]);
     }
-    let indices = Indices::of(cx, t, &[src.dims[axis]])?;
+    let indices = Indices::of(cx, t, &[src.shape[axis]])?;
     Ok(vec![cx.map(src.dtype, out, |i| {
         let (mid, tail) = (&i[axis..axis + picked.len()], &i[axis + picked.len()..]);
         src.at(&[&i[..axis], &[indices.at(mid, 0)], tail].concat())
@@ -100,16 +101,16 @@ fn gather(cx: &mut Cx, call: &Call) -> OpResult {
 
 fn gather_elements(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
-    let src = Source::of(cx, call.input(0)?);
-    let rank = src.dims.len();
+    let src = Operand::of(cx, call.input(0)?);
+    let rank = src.shape.len();
     let axis = cx.axis(call.int("axis", 0)?, rank)?;
-    let indices = Indices::of(cx, call.input(1)?, &[src.dims[axis]])?;
-    let out = indices.src.dims.clone();
+    let indices = Indices::of(cx, call.input(1)?, &[src.shape[axis]])?;
+    let out = indices.src.shape.clone();
     if out.len() != rank {
         return invalid(format!("the indices have {} axes and the data {rank}", out.len()));
     }
     for k in (0..rank).filter(|k| *k != axis) {
-        cx.require_at_most(out[k], src.dims[k], "the indices reach beyond the data")?;
+        cx.require_at_most(out[k], src.shape[k], "the indices reach beyond the data")?;
     }
     Ok(vec![cx.map(src.dtype, out, |i| {
         let mut index = i.to_vec();
@@ -120,27 +121,27 @@ fn gather_elements(cx: &mut Cx, call: &Call) -> OpResult {
 
 fn gather_nd(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
-    let src = Source::of(cx, call.input(0)?);
+    let src = Operand::of(cx, call.input(0)?);
     let t = call.input(1)?;
     let shape = cx.shape(t);
     let batch = if call.version >= 12 { call.int("batch_dims", 0)? } else { 0 };
     let (Ok(batch), Some((last, head))) = (usize::try_from(batch), shape.split_last()) else {
         return invalid(format!("batch_dims {batch} with indices of {} axes", shape.len()));
     };
-    if batch > head.len() || batch >= src.dims.len() {
+    if batch > head.len() || batch >= src.shape.len() {
         return invalid(format!("batch_dims {batch} is not below the rank of data and indices"));
     }
     let Some(depth) = last.as_const() else {
         return unsupported("indices whose last dimension is not known: the rank would depend on it");
     };
-    let Some(depth) = usize::try_from(depth).ok().filter(|n| batch + n <= src.dims.len()) else {
-        return invalid(format!("index tuples of {depth} numbers for {} axes after the batch", src.dims.len() - batch));
+    let Some(depth) = usize::try_from(depth).ok().filter(|n| batch + n <= src.shape.len()) else {
+        return invalid(format!("index tuples of {depth} numbers for {} axes after the batch", src.shape.len() - batch));
     };
     for k in 0..batch {
-        cx.require_equal(src.dims[k], head[k], "batch dimensions of data and indices differ")?;
+        cx.require_equal(src.shape[k], head[k], "batch dimensions of data and indices differ")?;
     }
-    let out = [head, &src.dims[batch + depth..]].concat();
-    let indices = Indices::of(cx, t, &src.dims[batch..batch + depth])?;
+    let out = [head, &src.shape[batch + depth..]].concat();
+    let indices = Indices::of(cx, t, &src.shape[batch..batch + depth])?;
     Ok(vec![cx.map(src.dtype, out, |i| {
         let (place, tail) = i.split_at(head.len());
         let mut index = place[..batch].to_vec();
@@ -155,9 +156,9 @@ fn gather_nd(cx: &mut Cx, call: &Call) -> OpResult {
 /// Picks along the last axis; a vector counts as one row.
 fn array_feature_extractor(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
-    let src = Source::of(cx, call.input(0)?);
+    let src = Operand::of(cx, call.input(0)?);
     let t = call.input(1)?;
-    let Some((last, head)) = src.dims.split_last() else {
+    let Some((last, head)) = src.shape.split_last() else {
         return invalid("the input has no axes");
     };
     if cx.dtype(t) != DType::I64 {

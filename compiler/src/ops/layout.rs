@@ -1,7 +1,7 @@
 //! Operators that move whole slabs: transposing, joining, cutting, repeating.
 
-use super::sizes::{
-    Source, axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, unsupported, value_at_axis,
+use super::operand::Operand;
+use super::sizes::{or_else, axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, unsupported, value_at_axis,
 };
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
@@ -28,19 +28,19 @@ fn transpose(cx: &mut Cx, call: &Call) -> OpResult {
 
 /// `x` with its axes in the order `perm`.
 pub(super) fn transposed(cx: &mut Cx, x: TensorId, perm: &[i64]) -> OpResult<TensorId> {
-    let src = Source::of(cx, x);
+    let src = Operand::of(cx, x);
     let mut at = vec![];
     for p in perm {
-        at.push(cx.axis(*p, src.dims.len())?);
+        at.push(cx.axis(*p, src.shape.len())?);
     }
     let mut sorted = at.clone();
     sorted.sort_unstable();
-    if sorted != (0..src.dims.len()).collect::<Vec<_>>() {
-        return invalid(format!("perm {perm:?} is not a permutation of {} axes", src.dims.len()));
+    if sorted != (0..src.shape.len()).collect::<Vec<_>>() {
+        return invalid(format!("perm {perm:?} is not a permutation of {} axes", src.shape.len()));
     }
-    let out: Vec<Int> = at.iter().map(|p| src.dims[*p]).collect();
+    let out: Vec<Int> = at.iter().map(|p| src.shape[*p]).collect();
     // Moving axes of size 1 alone leaves the elements where they are.
-    let moved: Vec<usize> = at.iter().copied().filter(|p| src.dims[*p] != Int::new(1)).collect();
+    let moved: Vec<usize> = at.iter().copied().filter(|p| src.shape[*p] != Int::new(1)).collect();
     if moved.is_sorted() {
         return Ok(cx.view(x, out));
     }
@@ -56,42 +56,42 @@ pub(super) fn transposed(cx: &mut Cx, x: TensorId, perm: &[i64]) -> OpResult<Ten
 fn concat(cx: &mut Cx, call: &Call) -> OpResult {
     let mut sources = vec![];
     for k in 0..call.inputs.len() {
-        sources.push(Source::of(cx, call.input(k)?));
+        sources.push(Operand::of(cx, call.input(k)?));
     }
     let Some(first) = sources.first().cloned() else {
         return invalid("no inputs");
     };
-    let rank = first.dims.len();
+    let rank = first.shape.len();
     let Some(axis) = call.opt_int("axis")?.or((call.version < 4).then_some(1)) else {
         return invalid("attribute 'axis' is missing");
     };
     let axis = cx.axis(axis, rank)?;
-    let mut out = first.dims.clone();
+    let mut out = first.shape.clone();
     for s in &sources[1..] {
-        if s.dims.len() != rank || s.dtype != first.dtype {
+        if s.shape.len() != rank || s.dtype != first.dtype {
             return invalid("inputs differ in rank or type");
         }
         for k in (0..rank).filter(|k| *k != axis) {
-            cx.require_equal(out[k], s.dims[k], "dimensions beside the axis differ")?;
-            if s.dims[k].as_const().is_some() {
-                out[k] = s.dims[k];
+            cx.require_equal(out[k], s.shape[k], "dimensions beside the axis differ")?;
+            if s.shape[k].as_const().is_some() {
+                out[k] = s.shape[k];
             }
         }
     }
-    sources.retain(|s| s.dims[axis] != Int::new(0));
+    sources.retain(|s| s.shape[axis] != Int::new(0));
     match sources.as_slice() {
-        [] => return Ok(vec![first.t]),
-        [one] => return Ok(vec![one.t]),
+        [] => return Ok(vec![first.id]),
+        [one] => return Ok(vec![one.id]),
         _ => {}
     }
-    out[axis] = sources.iter().fold(Int::new(0), |sum, s| sum + s.dims[axis]);
+    out[axis] = sources.iter().fold(Int::new(0), |sum, s| sum + s.shape[axis]);
     let total = out[axis];
     Ok(vec![cx.map(first.dtype, out, |i| {
         // From the last to the first: each is taken where the index lies before its end.
         let mut end = total;
         let mut value = None;
         for s in sources.iter().rev() {
-            let start = end - s.dims[axis];
+            let start = end - s.shape[axis];
             let mut index = i.to_vec();
             index[axis] = i[axis] - start;
             let here = s.at(&index);
@@ -134,8 +134,8 @@ fn slice(cx: &mut Cx, call: &Call) -> OpResult {
 
 /// Numpy's basic slicing along the listed axes.
 fn sliced(cx: &mut Cx, x: TensorId, starts: &[Int], ends: &[Int], axes: &[Int], steps: &[Int]) -> OpResult<TensorId> {
-    let src = Source::of(cx, x);
-    let axes = norm_axes(cx, axes, src.dims.len())?;
+    let src = Operand::of(cx, x);
+    let axes = norm_axes(cx, axes, src.shape.len())?;
     let (zero, one) = (Int::new(0), Int::new(1));
     for s in steps {
         match s.as_const() {
@@ -146,7 +146,7 @@ fn sliced(cx: &mut Cx, x: TensorId, starts: &[Int], ends: &[Int], axes: &[Int], 
     }
     let mut out = vec![];
     let mut from = vec![];
-    for (k, d) in src.dims.iter().enumerate() {
+    for (k, d) in src.shape.iter().enumerate() {
         // For a run-time axis the numbers of the entry that names it, else the whole axis.
         let mut len = *d;
         let mut at = (zero, one);
@@ -159,7 +159,7 @@ fn sliced(cx: &mut Cx, x: TensorId, starts: &[Int], ends: &[Int], axes: &[Int], 
         out.push(len);
         from.push(at);
     }
-    if out == src.dims && from.iter().all(|f| *f == (zero, one)) {
+    if out == src.shape && from.iter().all(|f| *f == (zero, one)) {
         return Ok(x);
     }
     Ok(cx.map(src.dtype, out, |i| {
@@ -183,9 +183,9 @@ fn range(start: Int, end: Int, step: Int, d: Int) -> (Int, Int, Int) {
 
 fn split(cx: &mut Cx, call: &Call) -> OpResult {
     let x = call.input(0)?;
-    let src = Source::of(cx, x);
-    let axis = cx.axis(call.int("axis", 0)?, src.dims.len())?;
-    let d = src.dims[axis];
+    let src = Operand::of(cx, x);
+    let axis = cx.axis(call.int("axis", 0)?, src.shape.len())?;
+    let d = src.shape[axis];
     let outputs = call.outputs.len();
     let sizes: Vec<Int> = match (call.opt(1), call.opt_ints("split")?) {
         (Some(t), _) if call.version >= 13 || call.version < 2 => {
@@ -222,9 +222,9 @@ fn split(cx: &mut Cx, call: &Call) -> OpResult {
     let mut start = Int::new(0);
     let mut parts = vec![];
     for size in sizes.iter().take(outputs) {
-        let mut out = src.dims.clone();
+        let mut out = src.shape.clone();
         out[axis] = *size;
-        parts.push(if out == src.dims {
+        parts.push(if out == src.shape {
             x
         } else {
             cx.map(src.dtype, out, |i| {
@@ -240,8 +240,8 @@ fn split(cx: &mut Cx, call: &Call) -> OpResult {
 
 fn tile(cx: &mut Cx, call: &Call) -> OpResult {
     let x = call.input(0)?;
-    let src = Source::of(cx, x);
-    let rank = src.dims.len();
+    let src = Operand::of(cx, x);
+    let rank = src.shape.len();
     let repeats: Vec<Int> = if call.version < 6 {
         // The first form repeats one axis; its numbers have the type of the data.
         let number = |cx: &mut Cx, k: usize| -> OpResult<i64> {
@@ -261,13 +261,13 @@ fn tile(cx: &mut Cx, call: &Call) -> OpResult {
     if repeats.len() != rank {
         return invalid(format!("{} repeats for {rank} axes", repeats.len()));
     }
-    let out: Vec<Int> = src.dims.iter().zip(&repeats).map(|(d, r)| *d * dim(*r)).collect();
-    if out == src.dims {
+    let out: Vec<Int> = src.shape.iter().zip(&repeats).map(|(d, r)| *d * dim(*r)).collect();
+    if out == src.shape {
         return Ok(vec![x]);
     }
     Ok(vec![cx.map(src.dtype, out.clone(), |i| {
         let index: Vec<Int> = (0..rank)
-            .map(|k| match src.dims[k] {
+            .map(|k| match src.shape[k] {
                 d if d == out[k] => i[k],
                 d if d == Int::new(1) => Int::new(0),
                 d => i[k].rem(d),
@@ -277,10 +277,10 @@ fn tile(cx: &mut Cx, call: &Call) -> OpResult {
     })])
 }
 
-fn block_operand(cx: &mut Cx, call: &Call) -> OpResult<(Source, i64)> {
-    let src = Source::of(cx, call.input(0)?);
-    if src.dims.len() != 4 {
-        return invalid(format!("the input must have 4 axes, not {}", src.dims.len()));
+fn block_operand(cx: &mut Cx, call: &Call) -> OpResult<(Operand, i64)> {
+    let src = Operand::of(cx, call.input(0)?);
+    if src.shape.len() != 4 {
+        return invalid(format!("the input must have 4 axes, not {}", src.shape.len()));
     }
     match call.opt_int("blocksize")? {
         Some(b) if (1..1 << 20).contains(&b) => Ok((src, b)),
@@ -302,7 +302,7 @@ fn block_outermost(call: &Call, since: i64) -> OpResult<bool> {
 fn depth_to_space(cx: &mut Cx, call: &Call) -> OpResult {
     let (src, b) = block_operand(cx, call)?;
     let outer = block_outermost(call, 11)?;
-    let [n, c, h, w] = src.dims[..] else {
+    let [n, c, h, w] = src.shape[..] else {
         return invalid("4 axes");
     };
     let depth = c.div(b * b);
@@ -317,7 +317,7 @@ fn depth_to_space(cx: &mut Cx, call: &Call) -> OpResult {
 fn space_to_depth(cx: &mut Cx, call: &Call) -> OpResult {
     let (src, b) = block_operand(cx, call)?;
     let outer = block_outermost(call, 28)?;
-    let [n, c, h, w] = src.dims[..] else {
+    let [n, c, h, w] = src.shape[..] else {
         return invalid("4 axes");
     };
     let (rows, columns) = (h.div(b), w.div(b));
@@ -331,24 +331,24 @@ fn space_to_depth(cx: &mut Cx, call: &Call) -> OpResult {
 
 fn center_crop_pad(cx: &mut Cx, call: &Call) -> OpResult {
     let x = call.input(0)?;
-    let src = Source::of(cx, x);
-    let rank = src.dims.len();
+    let src = Operand::of(cx, x);
+    let rank = src.shape.len();
     let sizes = int_list(cx, call.input(1)?, "shape")?;
     let axes: Vec<Int> = call.ints("axes", (0..rank as i64).collect())?.into_iter().map(Int::new).collect();
     let axes = norm_axes(cx, &axes, rank)?;
     if axes.len() != sizes.len() {
         return invalid(format!("{} sizes for {} axes", sizes.len(), axes.len()));
     }
-    let out: Vec<Int> = (0..rank).map(|k| dim(value_at_axis(&axes, &sizes, k, src.dims[k]))).collect();
-    if out == src.dims {
+    let out: Vec<Int> = (0..rank).map(|k| dim(value_at_axis(&axes, &sizes, k, src.shape[k]))).collect();
+    if out == src.shape {
         return Ok(vec![x]);
     }
     // An odd difference leaves the extra element at the end, for cropping and for padding.
     let shifts: Vec<Int> =
-        src.dims.iter().zip(&out).map(|(d, o)| d.if_lt(*o, -((*o - *d).div(2)), (*d - *o).div(2))).collect();
+        src.shape.iter().zip(&out).map(|(d, o)| d.if_lt(*o, -((*o - *d).div(2)), (*d - *o).div(2))).collect();
     let zero = expr::constant_f64(src.dtype, 0.0);
     Ok(vec![cx.map(src.dtype, out, |i| {
         let index: Vec<Int> = i.iter().zip(&shifts).map(|(i, s)| *i + *s).collect();
-        src.or_else(&index, zero)
+        or_else(&src, &index, zero)
     })])
 }

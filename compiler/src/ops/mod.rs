@@ -9,6 +9,11 @@ mod axes;
 mod batch_norm;
 mod binary;
 mod call;
+mod select;
+mod scatter;
+mod masks;
+mod kernels;
+mod counted;
 mod cast;
 mod cumulative;
 mod det;
@@ -63,6 +68,10 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         cumulative::TABLE,
         softmax::TABLE,
         loss::TABLE,
+        counted::TABLE,
+        masks::TABLE,
+        scatter::TABLE,
+        select::TABLE,
         gather::TABLE,
         layout::TABLE,
         pad::TABLE,

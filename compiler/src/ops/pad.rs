@@ -1,6 +1,7 @@
 //! Padding.
 
-use super::sizes::{Source, axes_operand, int_list, invalid, norm_axes, unsupported, value_at_axis};
+use super::operand::Operand;
+use super::sizes::{axes_operand, int_list, invalid, norm_axes, unsupported, value_at_axis};
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
 use crate::sym::Int;
@@ -18,8 +19,8 @@ enum Mode {
 }
 
 fn pad(cx: &mut Cx, call: &Call) -> OpResult {
-    let src = Source::of(cx, call.input(0)?);
-    let rank = src.dims.len();
+    let src = Operand::of(cx, call.input(0)?);
+    let rank = src.shape.len();
     let mode = match call.string("mode", "constant".into())?.as_str() {
         "constant" => Mode::Constant,
         "reflect" => Mode::Reflect,
@@ -49,12 +50,12 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
 
     let fill = match call.opt(2).filter(|_| !by_attribute && mode == Mode::Constant) {
         Some(v) => {
-            let v = Source::of(cx, v);
+            let v = Operand::of(cx, v);
             if v.dtype != src.dtype {
                 return invalid(format!("the fill value is {} and the data {}", v.dtype, src.dtype));
             }
-            cx.require_equal(Int::product(&v.dims), Int::new(1), "the fill value must be one number")?;
-            v.scalar()
+            cx.require_equal(Int::product(&v.shape), Int::new(1), "the fill value must be one number")?;
+            v.only()
         }
         None => {
             let v = if by_attribute { call.float("value", 0.0)? } else { 0.0 };
@@ -63,18 +64,18 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
     };
     let mut out = vec![];
     for k in 0..rank {
-        let d = src.dims[k] + before[k] + after[k];
+        let d = src.shape[k] + before[k] + after[k];
         if d.as_const().is_some_and(|c| c < 0) {
             return invalid(format!("axis {k} would get the size {d}"));
         }
-        if mode != Mode::Constant && d != src.dims[k] {
+        if mode != Mode::Constant && d != src.shape[k] {
             let least = d.min(1);
-            cx.require_at_most(least, src.dims[k], "an axis without elements can't be padded from itself")?;
+            cx.require_at_most(least, src.shape[k], "an axis without elements can't be padded from itself")?;
         }
         out.push(d.max(0));
     }
-    if out == src.dims && before.iter().all(|b| *b == Int::new(0)) {
-        return Ok(vec![src.t]);
+    if out == src.shape && before.iter().all(|b| *b == Int::new(0)) {
+        return Ok(vec![src.id]);
     }
     Ok(vec![cx.map(src.dtype, out, |i| {
         let mut inside = expr::boolean(true);
@@ -82,10 +83,10 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
         for k in 0..rank {
             let at = i[k] - before[k];
             if mode == Mode::Constant {
-                inside = expr::bin(Func2::And, inside, range_condition(at, before[k], after[k], src.dims[k]));
+                inside = expr::bin(Func2::And, inside, range_condition(at, before[k], after[k], src.shape[k]));
                 index.push(at);
             } else {
-                index.push(folded(mode, at, before[k], after[k], src.dims[k]));
+                index.push(folded(mode, at, before[k], after[k], src.shape[k]));
             }
         }
         expr::select(inside, src.at(&index), fill)

@@ -1,6 +1,7 @@
 //! Sequences of numbers.
 
-use super::sizes::{Source, input_count, int_scalar, invalid, unsupported};
+use super::operand::Operand;
+use super::sizes::{input_count, int_scalar, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::{Int, map_data};
@@ -51,7 +52,7 @@ fn range(cx: &mut Cx, call: &Call) -> OpResult {
         }
     }
     // Numbers are computed in double precision, which holds every float type, and rounded once.
-    let wide: Vec<Expr> = t.iter().map(|t| expr::cast(DType::F64, Source::of(cx, *t).scalar())).collect();
+    let wide: Vec<Expr> = t.iter().map(|t| expr::cast(DType::F64, Operand::of(cx, *t).only())).collect();
     let [start, limit, delta] = wide[..] else {
         return invalid("three numbers are needed");
     };

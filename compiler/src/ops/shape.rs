@@ -1,6 +1,7 @@
 //! Operators on shapes: reading them, changing them without touching the elements, and filling them.
 
-use super::sizes::{Source, axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes, unsupported};
+use super::operand::Operand;
+use super::sizes::{axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes, unsupported};
 use super::{AttrTensor, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -199,8 +200,8 @@ fn expand(cx: &mut Cx, call: &Call) -> OpResult {
         return Ok(vec![x]);
     }
     let dtype = cx.dtype(x);
-    let src = Source::of(cx, x);
-    Ok(vec![cx.map(dtype, out, |i| src.broadcast(i))])
+    let src = Operand::of(cx, x);
+    Ok(vec![cx.map(dtype, out, |i| src.spread(i))])
 }
 
 /// The value of a one-element attribute tensor as a constant, `f32` zero if there is none.

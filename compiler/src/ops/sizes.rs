@@ -1,10 +1,9 @@
 //! Shape-like operands (axes, starts, sizes) as index expressions: known ones folded, others read at run time.
 
 use super::Call;
-use crate::dtype::DType;
+use super::operand::Operand;
 use crate::kernel::ir::Cmp;
 use crate::sym::Int;
-use crate::te::cx::broadcast_index;
 use crate::te::{Cx, Expr, Func2, OpError, OpResult, TensorId, expr};
 
 /// Constants of at least this magnitude mean "as far as possible" (exporters write `INT32_MAX`, `INT64_MAX`, …).
@@ -126,49 +125,13 @@ pub(super) fn guard_index(i: Int, d: Int) -> Int {
     i.if_lt(0, i + d, i).min(d - 1).max(0)
 }
 
-/// A tensor to load from inside of a map, where the program is being changed.
-#[derive(Clone)]
-pub(super) struct Source {
-    /// The tensor.
-    pub(super) t: TensorId,
-    /// Its element type.
-    pub(super) dtype: DType,
-    /// Its dimensions.
-    pub(super) dims: Vec<Int>,
-}
-
-impl Source {
-    /// Loads from `t`.
-    pub(super) fn of(cx: &Cx, t: TensorId) -> Source {
-        Source { t, dtype: cx.dtype(t), dims: cx.shape(t) }
-    }
-
-    /// The element at `index`.
-    pub(super) fn at(&self, index: &[Int]) -> Expr {
-        debug_assert_eq!(self.dims.len(), index.len(), "rank of load");
-        expr::load(self.t, self.dtype, index.to_vec())
-    }
-
-    /// The element broadcast to an output of which `index` is the index.
-    pub(super) fn broadcast(&self, index: &[Int]) -> Expr {
-        let skip = index.len() - self.dims.len();
-        let index: Vec<Int> = self.dims.iter().zip(&index[skip..]).map(|(d, i)| broadcast_index(*d, *i)).collect();
-        self.at(&index)
-    }
-
-    /// The element at `index` if that lies inside, else `outside`.
-    pub(super) fn or_else(&self, index: &[Int], outside: Expr) -> Expr {
-        let inside = index
-            .iter()
-            .zip(&self.dims)
-            .fold(expr::boolean(true), |all, (i, d)| expr::bin(Func2::And, all, in_range(*i, *d)));
-        expr::select(inside, self.at(index), outside)
-    }
-
-    /// The only element of a tensor that has one.
-    pub(super) fn scalar(&self) -> Expr {
-        self.at(&vec![Int::new(0); self.dims.len()])
-    }
+/// The element at `index` if that lies inside of the tensor, else `outside`.
+pub(super) fn or_else(x: &Operand, index: &[Int], outside: Expr) -> Expr {
+    let inside = index
+        .iter()
+        .zip(&x.shape)
+        .fold(expr::boolean(true), |all, (i, d)| expr::bin(Func2::And, all, in_range(*i, *d)));
+    expr::select(inside, x.at(index), outside)
 }
 
 /// `0 <= i < d` as a condition, as far as it is not proved.
