@@ -135,7 +135,10 @@ fn gather_nd(cx: &mut Cx, call: &Call) -> OpResult {
         return unsupported("indices whose last dimension is not known: the rank would depend on it");
     };
     let Some(depth) = usize::try_from(depth).ok().filter(|n| batch + n <= src.shape.len()) else {
-        return invalid(format!("index tuples of {depth} numbers for {} axes after the batch", src.shape.len() - batch));
+        return invalid(format!(
+            "index tuples of {depth} numbers for {} axes after the batch",
+            src.shape.len() - batch
+        ));
     };
     for k in 0..batch {
         cx.require_equal(src.shape[k], head[k], "batch dimensions of data and indices differ")?;

@@ -1,7 +1,8 @@
 //! Operators that move whole slabs: transposing, joining, cutting, repeating.
 
 use super::operand::Operand;
-use super::sizes::{or_else, axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, unsupported, value_at_axis,
+use super::sizes::{
+    axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, or_else, unsupported, value_at_axis,
 };
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;

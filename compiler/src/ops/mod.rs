@@ -107,6 +107,8 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 }
 
 #[cfg(test)]
+mod index_tests;
+#[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
 mod testing;

@@ -72,7 +72,11 @@ fn scatter_elements(cx: &mut Cx, call: &Call) -> OpResult {
     let axis = cx.axis(call.int("axis", 0)?, rank)?;
     let reduction = Reduction::of(call)?;
     if indices.rank() != rank || updates.rank() != rank {
-        return invalid(format!("data, indices and updates have {rank}, {} and {} axes", indices.rank(), updates.rank()));
+        return invalid(format!(
+            "data, indices and updates have {rank}, {} and {} axes",
+            indices.rank(),
+            updates.rank()
+        ));
     }
     for k in 0..rank {
         cx.require_equal(indices.shape[k], updates.shape[k], "indices and updates differ in shape")?;

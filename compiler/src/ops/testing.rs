@@ -2,7 +2,8 @@
 
 use super::{AttrValue, Call, expand};
 use crate::dtype::DType;
-use crate::te::{Cx, OpResult, TensorId, expr, known};
+use crate::te::eval::{self, Array};
+use crate::te::{Cx, OpResult, TensorId};
 
 /// A tensor of numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,12 +29,7 @@ pub(super) fn list(data: &[i64]) -> Value {
 }
 
 pub(super) fn constant(cx: &mut Cx, v: &Value) -> TensorId {
-    let mut bytes = vec![];
-    for x in &v.data {
-        let c = expr::constant_f64(v.dtype, *x).as_const().unwrap();
-        bytes.extend_from_slice(&c.bits.to_le_bytes()[..v.dtype.size()]);
-    }
-    cx.constant(v.dtype, &v.shape, bytes)
+    cx.constant(v.dtype, &v.shape, array(v).bytes())
 }
 
 /// The attribute list of a call.
@@ -54,25 +50,42 @@ pub(super) fn call(
     }
 }
 
-/// The elements of a tensor that depends on constants alone.
-pub(super) fn evaluate(cx: &mut Cx, t: TensorId) -> Value {
-    let shape: Vec<usize> = cx.shape(t).iter().map(|d| d.as_const().unwrap() as usize).collect();
-    let n = shape.iter().product::<usize>();
-    let data = (0..n)
-        .map(|flat| {
-            let mut rest = flat;
-            let mut index = vec![0; shape.len()];
-            for k in (0..shape.len()).rev() {
-                index[k] = (rest % shape[k]) as i64;
-                rest /= shape[k];
-            }
-            known::number(known::element(cx, t, &index).as_const().unwrap())
-        })
-        .collect();
-    Value { dtype: cx.dtype(t), shape, data }
+/// Expands one operator on run-time inputs (`None`: left out) of the values' shapes, and runs it.
+pub(super) fn run_at_run_time(
+    op: &str,
+    version: i64,
+    inputs: &[Option<Value>],
+    attrs: &[(&str, AttrValue)],
+    outputs: usize,
+) -> Result<Vec<Value>, String> {
+    let mut cx = Cx::new();
+    let (mut ids, mut arrays) = (vec![], vec![]);
+    for v in inputs {
+        ids.push(v.as_ref().map(|v| {
+            arrays.push(array(v));
+            cx.input("x", v.dtype, v.shape.iter().map(|d| crate::sym::Int::from(*d)).collect())
+        }));
+    }
+    let out = expand(&mut cx, &call(op, version, &ids, attrs, outputs)).map_err(|e| format!("{e:?}"))?;
+    Ok(eval::run(&cx.program, &arrays, &out)?.iter().map(from_array).collect())
 }
 
-/// Expands one operator on constants (`None`: left out) and evaluates its outputs.
+fn array(v: &Value) -> Array {
+    let bits = v.data.iter().map(|x| match v.dtype {
+        DType::F16 => half::f16::from_f64(*x).to_bits().into(),
+        DType::BF16 => half::bf16::from_f64(*x).to_bits().into(),
+        t => crate::kernel::scalar::from_f64(t, *x),
+    });
+    Array { dtype: v.dtype, shape: v.shape.clone(), bits: bits.collect() }
+}
+
+fn from_array(a: &Array) -> Value {
+    let data = a.bits.iter().map(|b| eval::number(a.dtype, *b)).collect();
+    Value { dtype: a.dtype, shape: a.shape.clone(), data }
+}
+
+/// Expands one operator on constants (`None`: left out) and runs it; then again on run-time inputs, which must give the
+/// same unless that is refused.
 pub(super) fn run(
     op: &str,
     version: i64,
@@ -83,7 +96,12 @@ pub(super) fn run(
     let mut cx = Cx::new();
     let ids: Vec<Option<TensorId>> = inputs.iter().map(|v| v.as_ref().map(|v| constant(&mut cx, v))).collect();
     let out = expand(&mut cx, &call(op, version, &ids, attrs, outputs))?;
-    Ok(out.into_iter().map(|t| evaluate(&mut cx, t)).collect())
+    let out: Vec<Value> = eval::run(&cx.program, &[], &out).unwrap().iter().map(from_array).collect();
+    match run_at_run_time(op, version, inputs, attrs, outputs) {
+        Ok(same) => assert_eq!(out, same, "{op} at run time"),
+        Err(e) => assert!(e.starts_with("Unsupported"), "{op} at run time: {e}"),
+    }
+    Ok(out)
 }
 
 /// [`run`] for one output, which must be given.

@@ -9,6 +9,8 @@
 //! has separate rules for them.
 
 pub mod cx;
+#[cfg(test)]
+pub(crate) mod eval;
 pub mod expr;
 pub mod known;
 mod operators;
