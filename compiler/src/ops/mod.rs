@@ -34,10 +34,12 @@ mod quantize;
 mod recurrent;
 mod recurrent_activation;
 mod recurrent_kernel;
+mod random;
 mod reduce;
 mod shape;
 mod sizes;
 mod softmax;
+mod training;
 mod unary;
 mod contract;
 mod conv;
@@ -88,6 +90,8 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         integer::TABLE,
         pool::TABLE,
         recurrent::TABLE,
+        random::TABLE,
+        training::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)

@@ -11,7 +11,6 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     ("", "Sign", |cx, c| number(cx, c, sign)),
     ("", "Not", not),
     ("", "BitwiseNot", not),
-    ("", "Identity", |_, c| Ok(vec![c.input(0)?])),
     ("", "Sqrt", |cx, c| float(cx, c, Expr::sqrt)),
     ("", "Reciprocal", |cx, c| float(cx, c, |x| x.num(1.0) / x)),
     ("", "Floor", |cx, c| float(cx, c, Expr::floor)),
