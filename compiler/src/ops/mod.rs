@@ -112,6 +112,7 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 
 #[cfg(test)]
 mod index_tests;
+mod arithmetic_tests;
 #[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
