@@ -234,6 +234,10 @@ pub fn un(f: Func1, a: Expr) -> Expr {
 pub fn bin(f: Func2, a: Expr, b: Expr) -> Expr {
     debug_assert_eq!(a.dtype(), b.dtype(), "operands of {f:?} differ in type: {a} and {b}");
     if let (Node::Int(x), Node::Int(y)) = (a.node(), b.node()) {
+        // Symbolic integers do not wrap, elements do.
+        if let Some(v) = crate::te::known::fold_bin(f, a, b) {
+            return v;
+        }
         let natural = x.bounds().lo.is_some_and(|l| l >= 0) && y.bounds().lo.is_some_and(|l| l >= 1);
         match f {
             Func2::Add => return int(x + y),

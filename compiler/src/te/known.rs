@@ -76,7 +76,7 @@ pub(super) fn fold_bin(f: Func2, a: Expr, b: Expr) -> Option<Expr> {
         let v = match f {
             Func2::Add => p + q,
             Func2::Sub => p - q,
-            Func2::Mul => p * q,
+            Func2::Mul => p.wrapping_mul(q),
             Func2::Div => p.checked_div(q).unwrap_or(0),
             Func2::Rem => p.checked_rem(q).unwrap_or(0),
             Func2::Min => p.min(q),
