@@ -3,6 +3,7 @@
 pub mod builder;
 pub mod interp;
 pub mod ir;
+pub mod math;
 pub mod scalar;
 pub mod text;
 pub mod types;
