@@ -5,6 +5,7 @@
 
 mod activation;
 mod arg;
+mod attention;
 mod axes;
 mod batch_norm;
 mod binary;
@@ -20,8 +21,10 @@ mod det;
 mod einsum;
 mod gather;
 mod layout;
+mod heads;
 mod integer;
 mod layer_norm;
+mod linear_attention;
 mod loss;
 mod moments;
 mod nary;
@@ -44,6 +47,7 @@ mod unary;
 mod contract;
 mod conv;
 mod pool;
+mod rotary;
 mod scalar;
 mod window;
 #[cfg(test)]
@@ -83,12 +87,15 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         layer_norm::TABLE,
         norm::TABLE,
         quantize::TABLE,
+        attention::TABLE,
         contract::TABLE,
         conv::TABLE,
         det::TABLE,
         einsum::TABLE,
         integer::TABLE,
+        linear_attention::TABLE,
         pool::TABLE,
+        rotary::TABLE,
         recurrent::TABLE,
         random::TABLE,
         training::TABLE,

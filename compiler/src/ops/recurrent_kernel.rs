@@ -89,11 +89,7 @@ impl Recurrence {
     pub(super) fn lanes(&self) -> u16 {
         let most = if self.cell.gates() == 1 { 16 } else { 8 };
         let most = if self.dtype == DType::F64 { most / 2 } else { most };
-        match self.hidden.as_const() {
-            Some(h) if h >= most => most as u16,
-            Some(h) if h >= 1 => 1 << h.ilog2(),
-            _ => 1,
-        }
+        block_lanes(self.hidden, most)
     }
 }
 
@@ -119,8 +115,6 @@ struct Frame<'a> {
     cells: Reg,
     /// Elements of a row of projected inputs.
     row: Reg,
-    /// Hidden units as a constant, if they are one.
-    units: Option<i64>,
     lanes: u16,
     directions: i64,
 }
@@ -179,7 +173,6 @@ pub(super) fn generate(k: &mut KernelCx<'_>, spec: &Recurrence) {
         hidden: k.int(spec.hidden),
         cells: k.int(spec.batch * spec.hidden),
         row: k.int(spec.hidden * (gates * directions)),
-        units: spec.hidden.as_const(),
         lanes: spec.lanes(),
         directions,
     };
@@ -209,6 +202,37 @@ pub(super) fn generate(k: &mut KernelCx<'_>, spec: &Recurrence) {
         if let Some(out) = last_c {
             frame.copy_state(b, d, Some(frame.cell), Some(zero), out, zero);
         }
+    }
+}
+
+/// Runs `body` for blocks of `0..count`: `(first, lanes, first lane within a whole block)`. A constant count is covered by
+/// whole blocks and then by ever smaller ones; with any other count `lanes` must be 1.
+pub(super) fn blocks(b: &mut Builder, count: Reg, lanes: u16, body: impl Fn(&mut Builder, Reg, u16, i64)) {
+    let zero = b.i64(0);
+    let step = i64::from(lanes);
+    let Some(n) = b.const_i64(count) else {
+        b.for_(zero, count, 1, |b, first| body(b, first, 1, 0));
+        return;
+    };
+    let whole = b.i64(n / step * step);
+    b.for_(zero, whole, step, |b, first| body(b, first, lanes, 0));
+    let (mut at, mut lanes) = (n / step * step, lanes);
+    while lanes > 1 {
+        lanes /= 2;
+        if n - at >= i64::from(lanes) {
+            let first = b.i64(at);
+            body(b, first, lanes, at % step);
+            at += i64::from(lanes);
+        }
+    }
+}
+
+/// Lanes for blocks of `count` elements of which up to `most` fit the registers.
+pub(super) fn block_lanes(count: Int, most: i64) -> u16 {
+    match count.as_const() {
+        Some(n) if n >= most => most as u16,
+        Some(n) if n >= 1 => 1 << n.ilog2(),
+        _ => 1,
     }
 }
 
@@ -247,26 +271,9 @@ impl Frame<'_> {
         });
     }
 
-    /// Runs `body` for blocks of units: `(first unit, lanes, first lane within the packed block)`.
+    /// See [`blocks`].
     fn blocks(&self, b: &mut Builder, body: impl Fn(&mut Builder, Reg, u16, i64)) {
-        let zero = b.i64(0);
-        let step = i64::from(self.lanes);
-        let Some(units) = self.units else {
-            // Symbolic sizes run with blocks of one unit.
-            b.for_(zero, self.hidden, 1, |b, unit| body(b, unit, 1, 0));
-            return;
-        };
-        let whole = b.i64(units / step * step);
-        b.for_(zero, whole, step, |b, unit| body(b, unit, self.lanes, 0));
-        let (mut at, mut lanes) = (units / step * step, self.lanes);
-        while lanes > 1 {
-            lanes /= 2;
-            if units - at >= i64::from(lanes) {
-                let unit = b.i64(at);
-                body(b, unit, lanes, at % step);
-                at += i64::from(lanes);
-            }
-        }
+        blocks(b, self.hidden, self.lanes, body);
     }
 
     /// One step of one direction.
