@@ -119,6 +119,7 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 
 #[cfg(test)]
 mod index_tests;
+#[cfg(test)]
 mod arithmetic_tests;
 #[cfg(test)]
 mod layout_tests;
