@@ -10,12 +10,10 @@ mod axes;
 mod batch_norm;
 mod binary;
 mod call;
-mod select;
-mod scatter;
-mod masks;
-mod kernels;
-mod counted;
 mod cast;
+mod contract;
+mod conv;
+mod counted;
 mod cumulative;
 mod det;
 mod einsum;
@@ -23,22 +21,29 @@ mod gather;
 mod layout;
 mod heads;
 mod integer;
+mod kernels;
 mod layer_norm;
 mod linear_attention;
+mod layout;
 mod loss;
+mod masks;
 mod moments;
 mod nary;
 mod norm;
 mod operand;
 mod pad;
+mod pool;
 mod pow;
-mod range;
 mod quantize;
+mod random;
+mod range;
 mod recurrent;
 mod recurrent_activation;
 mod recurrent_kernel;
-mod random;
 mod reduce;
+mod scalar;
+mod scatter;
+mod select;
 mod shape;
 mod sizes;
 mod softmax;
@@ -50,8 +55,6 @@ mod pool;
 mod rotary;
 mod scalar;
 mod window;
-#[cfg(test)]
-mod window_tests;
 
 pub use call::{AttrTensor, AttrValue, Call};
 
@@ -122,6 +125,10 @@ mod index_tests;
 #[cfg(test)]
 mod arithmetic_tests;
 #[cfg(test)]
+mod index_tests;
+#[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod window_tests;
