@@ -8,4 +8,3 @@ pub mod scalar;
 pub mod text;
 pub mod types;
 pub mod verify;
-pub mod math;

@@ -18,13 +18,12 @@ mod cumulative;
 mod det;
 mod einsum;
 mod gather;
-mod layout;
 mod heads;
 mod integer;
 mod kernels;
 mod layer_norm;
-mod linear_attention;
 mod layout;
+mod linear_attention;
 mod loss;
 mod masks;
 mod moments;
@@ -41,6 +40,7 @@ mod recurrent;
 mod recurrent_activation;
 mod recurrent_kernel;
 mod reduce;
+mod rotary;
 mod scalar;
 mod scatter;
 mod select;
@@ -49,11 +49,6 @@ mod sizes;
 mod softmax;
 mod training;
 mod unary;
-mod contract;
-mod conv;
-mod pool;
-mod rotary;
-mod scalar;
 mod window;
 
 pub use call::{AttrTensor, AttrValue, Call};
@@ -66,42 +61,42 @@ type Expand = fn(&mut Cx, &Call) -> OpResult;
 /// Looks an operator up in the families' tables: `(domain, operator, expansion)`.
 fn find(domain: &str, op: &str) -> Option<Expand> {
     const TABLES: &[&[(&str, &str, Expand)]] = &[
-        unary::TABLE,
         activation::TABLE,
-        binary::TABLE,
-        pow::TABLE,
-        nary::TABLE,
-        cast::TABLE,
-        reduce::TABLE,
         arg::TABLE,
-        cumulative::TABLE,
-        softmax::TABLE,
-        loss::TABLE,
-        counted::TABLE,
-        masks::TABLE,
-        scatter::TABLE,
-        select::TABLE,
-        gather::TABLE,
-        layout::TABLE,
-        pad::TABLE,
-        range::TABLE,
-        shape::TABLE,
-        batch_norm::TABLE,
-        layer_norm::TABLE,
-        norm::TABLE,
-        quantize::TABLE,
         attention::TABLE,
+        batch_norm::TABLE,
+        binary::TABLE,
+        cast::TABLE,
         contract::TABLE,
         conv::TABLE,
+        counted::TABLE,
+        cumulative::TABLE,
         det::TABLE,
         einsum::TABLE,
+        gather::TABLE,
         integer::TABLE,
+        layer_norm::TABLE,
+        layout::TABLE,
         linear_attention::TABLE,
+        loss::TABLE,
+        masks::TABLE,
+        nary::TABLE,
+        norm::TABLE,
+        pad::TABLE,
         pool::TABLE,
-        rotary::TABLE,
-        recurrent::TABLE,
+        pow::TABLE,
+        quantize::TABLE,
         random::TABLE,
+        range::TABLE,
+        recurrent::TABLE,
+        reduce::TABLE,
+        rotary::TABLE,
+        scatter::TABLE,
+        select::TABLE,
+        shape::TABLE,
+        softmax::TABLE,
         training::TABLE,
+        unary::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
@@ -120,8 +115,6 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
     }
 }
 
-#[cfg(test)]
-mod index_tests;
 #[cfg(test)]
 mod arithmetic_tests;
 #[cfg(test)]
