@@ -66,7 +66,10 @@ impl Form {
         let index: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
         let space: Vec<Int> = c.vars.iter().map(|v| extent(*v)).collect();
         let out = flatten(&space, &index);
-        let at_sum = |t: TensorId, i: &[Int]| t != sum || i == index || i == [out];
+        // An index along an axis of size 1 may be written as 0.
+        let plain = |i: Int| subst(i, &|v| (extent(v) == Int::new(1)).then(|| Int::new(0)));
+        let same = |a: &[Int], b: &[Int]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(*a) == plain(*b));
+        let at_sum = |t: TensorId, i: &[Int]| t != sum || same(i, &index) || same(i, &[out]);
         if !expr::loads(epilogue).iter().all(|(t, i)| at_sum(*t, i)) {
             return None;
         }
