@@ -1,1 +1,26 @@
-//! x
+//! GraphMend runs ONNX models that were packed into one hashed file of native kernels.
+//!
+//! ```no_run
+//! use graphmend::{Model, TensorRef, Trust};
+//!
+//! let model = Model::open("model.gmc", Trust::Unsigned)?;
+//! let mut session = model.session()?;
+//! let x = vec![0.5f32; 3 * 224 * 224];
+//! session.run(&[TensorRef::new(&x, &[1, 3, 224, 224])])?;
+//! let scores = session.output(0)?;
+//! println!("{:?} {:?}", scores.shape, scores.as_f32()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate is the runtime with the standard library (`graphmend_runtime`), and `.npy` files. Feature `host`, on by
+//! default, adds the compiler. Firmware uses `graphmend_runtime` without features.
+#![forbid(unsafe_code)]
+
+pub mod npy;
+
+pub use graphmend_cache_format as cache_format;
+pub use graphmend_runtime::{
+    DType, Digest, Dim, Element, Error, FormatError, Host, Model, ModelRef, Observe, OpenError, OpenOptions, OwnedSession, Session,
+    Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck, declaration, select,
+};
+pub use graphmend_targets as targets;

@@ -19,6 +19,8 @@ extern crate std;
 #[cfg(feature = "std")]
 mod code;
 mod error;
+#[cfg(feature = "std")]
+mod explain;
 mod machine;
 mod model;
 #[cfg(feature = "std")]
@@ -31,6 +33,8 @@ mod state;
 mod tensor;
 
 pub use error::Error;
+#[cfg(feature = "std")]
+pub use explain::declaration;
 pub use graphmend_cache_format::abi::{KernelArgs, KernelFn};
 pub use graphmend_cache_format::tensors::{Dim, Tensor};
 pub use graphmend_cache_format::{ARENA_ALIGN, DType, Digest, FormatError};

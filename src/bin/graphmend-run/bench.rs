@@ -1,0 +1,288 @@
+//! `graphmend-run bench`: how long loading, the first run and further runs take.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use graphmend::npy::Array;
+use graphmend::{DType, Model, Observe, Tensor};
+use serde::Serialize;
+
+use crate::model::{ModelArgs, RunError, read_inputs, run_once};
+
+/// Measure load, first run and steady runs
+#[derive(clap::Args)]
+#[command(after_help = "\
+Inputs that are not given are random: floats from -1 to 1, integers 0 or 1 (see --int-max). Symbolic sizes are their least
+(at least 1) unless --dim says otherwise. The file has been read before, so its pages are in memory.
+
+  load    opening: mapping, verifying tables and code, making code executable
+  first   the first run after it, with verification of the weights that it uses
+  steady  further runs of one session
+
+Examples:
+  graphmend-run bench mobilenet.gmc --dim batch=1
+  graphmend-run bench bert.gmc --dim seq=128 --int-max 30000 --seconds 5 --profile")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// An input: its name and a .npy file
+    #[arg(short, long = "input", value_name = "[NAME=]FILE")]
+    inputs: Vec<String>,
+
+    /// Size of a named dimension
+    #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim)]
+    dims: Vec<(String, usize)>,
+
+    /// Greatest random integer
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    int_max: u64,
+
+    /// Time for steady runs
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+
+    /// Steady runs, instead of --seconds
+    #[arg(long, value_name = "N")]
+    runs: Option<usize>,
+
+    /// Times that the model is opened and first run
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    loads: usize,
+
+    /// Also show which kernels the time goes to
+    #[arg(long)]
+    profile: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_dim(text: &str) -> Result<(String, usize), String> {
+    let (name, n) = text.rsplit_once('=').ok_or("NAME=N is expected")?;
+    Ok((name.into(), n.parse().map_err(|_| format!("{n} is no size"))?))
+}
+
+/// Microseconds of several measurements.
+#[derive(Serialize)]
+struct Times {
+    count: usize,
+    min_us: f64,
+    median_us: f64,
+    p90_us: f64,
+}
+
+impl Times {
+    /// `times` is not empty.
+    fn new(mut times: Vec<Duration>) -> Times {
+        times.sort();
+        let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize].as_secs_f64() * 1e6;
+        Times { count: times.len(), min_us: at(0.0), median_us: at(0.5), p90_us: at(0.9) }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    file_bytes: u64,
+    arena_bytes: usize,
+    load: Times,
+    first: Times,
+    steady: Times,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<Vec<Line>>,
+}
+
+/// Time of one dispatch.
+#[derive(Serialize)]
+struct Line {
+    step: u32,
+    kernel: u32,
+    name: String,
+    source: String,
+    calls_per_run: f64,
+    us_per_run: f64,
+    share: f64,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.loads == 0 || args.runs == Some(0) || !args.seconds.is_finite() || args.seconds < 0.0 {
+        bail!("there must be at least one load and one run");
+    }
+    let model = args.model.open()?;
+    let inputs = make_inputs(&model, args)?;
+    let (load, first) = measure_loads(args, &inputs)?;
+
+    let mut session = model.session()?;
+    run_once(&model, &mut session, &inputs)?;
+    let views: Vec<_> = inputs.iter().map(Array::view).collect();
+    let (mut steady, begin) = (Vec::new(), Instant::now());
+    // A few runs in any case: the first after the warm-up is often not yet typical.
+    let enough = |n: usize| args.runs.map_or(n >= 5 && begin.elapsed().as_secs_f64() >= args.seconds, |runs| n >= runs);
+    while !enough(steady.len()) {
+        let start = Instant::now();
+        session.run(black_box(&views)).map_err(|e| RunError::new(&model, e))?;
+        steady.push(start.elapsed());
+    }
+    let profile = if args.profile { Some(profile(&model, &inputs, steady.len().min(1000))?) } else { None };
+    let report = Report {
+        file_bytes: std::fs::metadata(&args.model.path)?.len(),
+        arena_bytes: session.arena_bytes(),
+        load: Times::new(load),
+        first: Times::new(first),
+        steady: Times::new(steady),
+        profile,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        return Ok(());
+    }
+    print(&mut out, &report)
+}
+
+/// Opens and runs once, again and again.
+fn measure_loads(args: &Args, inputs: &[Array]) -> Result<(Vec<Duration>, Vec<Duration>)> {
+    let (mut load, mut first) = (Vec::new(), Vec::new());
+    for _ in 0..args.loads {
+        let start = Instant::now();
+        let model = args.model.open()?;
+        load.push(start.elapsed());
+        let start = Instant::now();
+        let mut session = model.session()?;
+        run_once(&model, &mut session, inputs)?;
+        first.push(start.elapsed());
+    }
+    Ok((load, first))
+}
+
+/// The given inputs, and random ones for the others.
+fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
+    let declared: Vec<_> = model.view().inputs().collect();
+    let mut sizes: BTreeMap<&str, usize> = args.dims.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+    for name in sizes.keys() {
+        if !declared.iter().any(|t| t.dims().any(|d| d.symbol == *name)) {
+            bail!("no input has a dimension named {name}");
+        }
+    }
+    let given = read_inputs(model, &args.inputs)?;
+    for (t, array) in declared.iter().zip(&given) {
+        let Some(array) = array else { continue };
+        for (dim, &n) in t.dims().zip(&array.shape).filter(|(d, _)| !d.symbol.is_empty()) {
+            sizes.entry(dim.symbol).or_insert(n);
+        }
+    }
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    given.into_iter().zip(&declared).map(|(g, t)| g.map_or_else(|| fill(t, &sizes, args.int_max, &mut random), Ok)).collect()
+}
+
+fn fill(tensor: &Tensor<'_>, sizes: &BTreeMap<&str, usize>, int_max: u64, random: &mut Random) -> Result<Array> {
+    let least = |lo: i64, hi: i64| usize::try_from(lo.max(1).min(hi)).unwrap_or(1);
+    let shape: Vec<usize> =
+        tensor.dims().map(|d| sizes.get(d.symbol).copied().unwrap_or_else(|| least(d.lo, d.hi))).collect();
+    let count = shape.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).filter(|&n| n < 1 << 40);
+    let count = count.with_context(|| format!("input {} would have too many elements: {shape:?}", tensor.name))?;
+    let mut bytes = Vec::with_capacity(count * tensor.dtype.size());
+    for _ in 0..count {
+        let float = random.unit() * 2.0 - 1.0;
+        let int = random.next() % int_max.saturating_add(1).max(1);
+        match tensor.dtype {
+            DType::F32 => bytes.extend((float as f32).to_le_bytes()),
+            DType::F64 => bytes.extend(float.to_le_bytes()),
+            DType::BF16 => bytes.extend(&(float as f32).to_le_bytes()[2..]),
+            // 0.5 to 1, with either sign.
+            DType::F16 => bytes.extend(((random.next() as u16 & 0x83ff) | 0x3800).to_le_bytes()),
+            DType::Bool => bytes.push((random.next() & 1) as u8),
+            other => bytes.extend(&int.to_le_bytes()[..other.size()]),
+        }
+    }
+    Ok(Array { dtype: tensor.dtype, shape, bytes })
+}
+
+/// xorshift64*: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 8
+    }
+
+    /// From 0 to 1.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 3) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Sums the time of each dispatch.
+#[derive(Default)]
+struct Profile {
+    start: Option<Instant>,
+    by_step: BTreeMap<u32, (u32, usize, Duration)>,
+}
+
+impl Observe for Profile {
+    fn before(&mut self, _step: u32, _kernel: u32) {
+        self.start = Some(Instant::now());
+    }
+
+    fn after(&mut self, step: u32, kernel: u32) {
+        let time = self.start.take().map_or(Duration::ZERO, |s| s.elapsed());
+        let entry = self.by_step.entry(step).or_insert((kernel, 0, Duration::ZERO));
+        entry.1 += 1;
+        entry.2 += time;
+    }
+}
+
+/// Where the time of `runs` runs goes, the most expensive first.
+fn profile(model: &Model, inputs: &[Array], runs: usize) -> Result<Vec<Line>> {
+    let mut session = model.session()?;
+    run_once(model, &mut session, inputs)?;
+    let views: Vec<_> = inputs.iter().map(Array::view).collect();
+    let mut seen = Profile::default();
+    for _ in 0..runs {
+        session.run_observed(&views, &mut seen).map_err(|e| RunError::new(model, e))?;
+    }
+    let debug = model.debug()?;
+    let total: Duration = seen.by_step.values().map(|(_, _, time)| *time).sum();
+    let mut lines: Vec<Line> = seen
+        .by_step
+        .iter()
+        .map(|(&step, &(kernel, calls, time))| Line {
+            step,
+            kernel,
+            name: debug.kernels.get(kernel as usize).cloned().unwrap_or_default(),
+            source: debug.steps.iter().find(|(at, _)| *at == step).map_or(String::new(), |(_, text)| text.clone()),
+            calls_per_run: calls as f64 / runs as f64,
+            us_per_run: time.as_secs_f64() * 1e6 / runs as f64,
+            share: time.as_secs_f64() / total.as_secs_f64().max(1e-12),
+        })
+        .collect();
+    lines.sort_by(|a, b| b.us_per_run.total_cmp(&a.us_per_run));
+    Ok(lines)
+}
+
+fn print(out: &mut impl Write, report: &Report) -> Result<()> {
+    let time = |us: f64| match us {
+        us if us < 1000.0 => format!("{us:.1} µs"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    };
+    writeln!(out, "file {} bytes, arena {} bytes", report.file_bytes, report.arena_bytes)?;
+    for (name, t) in [("load", &report.load), ("first", &report.first), ("steady", &report.steady)] {
+        let (median, min, p90) = (time(t.median_us), time(t.min_us), time(t.p90_us));
+        writeln!(out, "{name:<7} median {median:>10}   min {min:>10}   p90 {p90:>10}   of {}", t.count)?;
+    }
+    let Some(lines) = &report.profile else { return Ok(()) };
+    writeln!(out, "\n share         time  calls  step  kernel")?;
+    for l in lines {
+        let (share, us) = (l.share * 100.0, time(l.us_per_run));
+        writeln!(out, "{share:5.1}% {us:>12} {:>6.1} {:>5}  k{} {} {}", l.calls_per_run, l.step, l.kernel, l.name, l.source)?;
+    }
+    Ok(())
+}

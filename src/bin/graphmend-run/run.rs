@@ -1,0 +1,161 @@
+//! `graphmend-run run`: arrays in, arrays out.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use graphmend::npy::{self, Array};
+use serde::Serialize;
+
+use crate::model::{ModelArgs, demand_inputs, read_inputs, run_once, split_name};
+
+/// Run a model on .npy files
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without -o the outputs are summed up on standard output. A model with one input or output needs no name before the file.
+
+Examples:
+  graphmend-run run mobilenet.gmc -i image.npy -o scores.npy
+  graphmend-run run bert.gmc -i input_ids=ids.npy -i attention_mask=mask.npy -o results/")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// An input: its name and a .npy file
+    #[arg(short, long = "input", value_name = "[NAME=]FILE")]
+    inputs: Vec<String>,
+
+    /// Where outputs go: a folder for all (one file per name), or a file for one
+    #[arg(short, long = "output", value_name = "DIR|[NAME=]FILE")]
+    outputs: Vec<String>,
+
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    min: Option<f64>,
+    max: Option<f64>,
+    mean: Option<f64>,
+    first: Vec<Option<f64>>,
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let model = args.model.open()?;
+    let inputs = demand_inputs(&model, read_inputs(&model, &args.inputs)?)?;
+    let declared: Vec<_> = model.view().outputs().collect();
+    let names: Vec<&str> = declared.iter().map(|t| t.name).collect();
+    // Before the run: a wrong name should not cost one.
+    let files = output_files(&args.outputs, &names)?;
+    let mut session = model.session()?;
+    run_once(&model, &mut session, &inputs)?;
+    let mut summaries = Vec::new();
+    for (i, (name, file)) in names.iter().zip(files).enumerate() {
+        let array = Array::from_view(&session.output(i)?);
+        if let Some(path) = &file {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            }
+            npy::write(path, &array).with_context(|| path.display().to_string())?;
+        }
+        summaries.push(summary(name, &array, file));
+    }
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&summaries)?)?;
+        return Ok(());
+    }
+    for s in summaries {
+        print(&mut out, &s)?;
+    }
+    Ok(())
+}
+
+/// The file of each output, if any.
+fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>> {
+    let mut files = vec![None; names.len()];
+    for arg in given {
+        let is_file = arg.ends_with(".npy");
+        if !is_file {
+            for (file, name) in files.iter_mut().zip(names) {
+                *file = Some(Path::new(arg).join(file_name(name)));
+            }
+            continue;
+        }
+        let (i, path) = split_name(arg, names, "output")?;
+        files[i] = Some(path.into());
+    }
+    for (i, file) in files.iter().enumerate() {
+        if file.is_some() && files[..i].contains(file) {
+            bail!("two outputs go to one file: {}", file.as_deref().unwrap_or(Path::new("")).display());
+        }
+    }
+    Ok(files)
+}
+
+/// A name as a file name: what would leave the folder becomes `_`.
+fn file_name(name: &str) -> String {
+    let safe: String =
+        name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }).collect();
+    format!("{}.npy", safe.trim_start_matches('.'))
+}
+
+fn summary(name: &str, array: &Array, file: Option<PathBuf>) -> Summary {
+    // JSON has no infinities: they become null.
+    let finite = |x: f64| x.is_finite().then_some(x);
+    let count = array.numbers().count();
+    let mean = array.numbers().sum::<f64>() / count as f64;
+    Summary {
+        name: name.into(),
+        dtype: array.dtype.name(),
+        shape: array.shape.clone(),
+        min: finite(array.numbers().fold(f64::INFINITY, f64::min)),
+        max: finite(array.numbers().fold(f64::NEG_INFINITY, f64::max)),
+        mean: finite(mean),
+        first: array.numbers().take(8).map(finite).collect(),
+        file,
+    }
+}
+
+fn print(out: &mut impl Write, s: &Summary) -> Result<()> {
+    let number = |x: Option<f64>| x.map_or("-".to_string(), |x| format!("{x:.6}"));
+    write!(out, "{}: {} {:?}", s.name, s.dtype, s.shape)?;
+    if let Some(file) = &s.file {
+        write!(out, " -> {}", file.display())?;
+    }
+    writeln!(out)?;
+    if !s.first.is_empty() {
+        writeln!(out, "  min {} max {} mean {}", number(s.min), number(s.max), number(s.mean))?;
+        let dots = if s.shape.iter().product::<usize>() > s.first.len() { " …" } else { "" };
+        let first: Vec<String> = s.first.iter().map(|&x| number(x)).collect();
+        writeln!(out, "  {}{dots}", first.join(" "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_go_to_a_folder_or_to_named_files() {
+        let names = ["y", "a/b", "y=z"];
+        let files = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|s| s.to_string()).collect();
+            output_files(&given, &names).map(|f| f.into_iter().map(|p| p.map(|p| p.display().to_string())).collect::<Vec<_>>())
+        };
+        let some = |s: &str| Some(s.to_string());
+        assert_eq!(files(&["out"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("out/y_z.npy")]);
+        assert_eq!(files(&["y=1.npy", "y=z=2.npy"]).unwrap(), [some("1.npy"), None, some("2.npy")]);
+        assert!(files(&["q=1.npy"]).unwrap_err().to_string().contains("no such output"));
+        assert!(files(&["y=1.npy", "a/b=1.npy"]).is_err());
+        assert_eq!(file_name("../../etc/x"), "_.._etc_x.npy");
+    }
+}
