@@ -79,16 +79,46 @@ macro_rules! by_type {
     ($elem:expr, int $t:ident => $int:expr, float $f:ident => $float:expr, bool => $bool:expr) => {
         match $elem {
             DType::Bool => $bool,
-            DType::I8 => { type $t = i8; $int }
-            DType::I16 => { type $t = i16; $int }
-            DType::I32 => { type $t = i32; $int }
-            DType::I64 => { type $t = i64; $int }
-            DType::U8 => { type $t = u8; $int }
-            DType::U16 => { type $t = u16; $int }
-            DType::U32 => { type $t = u32; $int }
-            DType::U64 => { type $t = u64; $int }
-            DType::F32 => { type $f = f32; $float }
-            DType::F64 => { type $f = f64; $float }
+            DType::I8 => {
+                type $t = i8;
+                $int
+            }
+            DType::I16 => {
+                type $t = i16;
+                $int
+            }
+            DType::I32 => {
+                type $t = i32;
+                $int
+            }
+            DType::I64 => {
+                type $t = i64;
+                $int
+            }
+            DType::U8 => {
+                type $t = u8;
+                $int
+            }
+            DType::U16 => {
+                type $t = u16;
+                $int
+            }
+            DType::U32 => {
+                type $t = u32;
+                $int
+            }
+            DType::U64 => {
+                type $t = u64;
+                $int
+            }
+            DType::F32 => {
+                type $f = f32;
+                $float
+            }
+            DType::F64 => {
+                type $f = f64;
+                $float
+            }
             DType::F16 | DType::BF16 => None,
         }
     };
@@ -183,7 +213,8 @@ pub(super) fn fma(elem: DType, fused: bool) -> Option<Exec> {
         ($t:ty, |$x:ident, $y:ident, $z:ident| $e:expr) => {{
             fn run(s: &mut [u64], p: &Args) {
                 lanes3(s, p, |x, y, z| {
-                    let ($x, $y, $z): ($t, $t, $t) = (Lane::from_bits(x), Lane::from_bits(y), Lane::from_bits(z));
+                    let ($x, $y, $z): ($t, $t, $t) =
+                        (Lane::from_bits(x), Lane::from_bits(y), Lane::from_bits(z));
                     Lane::bits($e)
                 })
             }

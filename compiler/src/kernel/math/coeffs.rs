@@ -1,14 +1,11 @@
 //! Coefficients, lowest power first, fitted by Remez exchange (rational ones by its reweighted linear form) in 60-digit
 //! arithmetic and rounded to the type they are used in. The stated error is that of the approximation alone.
 
+// A fitted coefficient may look like a constant of `std`, which it is not.
+#![allow(clippy::approx_constant)]
+
 /// `(e^r - 1 - r) / r²` on |r| ≤ ln 2 / 2; `e^r - 1` is then right to 1.6e-8 of itself.
-pub(super) const EXP_F32: [f64; 5] = [
-    0.5,
-    0.16666542,
-    0.04166628,
-    0.008366631,
-    0.0013946511,
-];
+pub(super) const EXP_F32: [f64; 5] = [0.5, 0.16666542, 0.04166628, 0.008366631, 0.0013946511];
 
 /// `(e^r - 1 - r) / r²` on |r| ≤ ln 2 / 2; `e^r - 1` is then right to 5.5e-19 of itself.
 pub(super) const EXP_F64: [f64; 11] = [
@@ -99,13 +96,8 @@ pub(super) const COS_F64: [f64; 7] = [
 ];
 
 /// `(asin(s) / s - 1) / z` with `z = s²`, s ≤ 1/2; error 5.8e-9.
-pub(super) const ASIN_F32: [f64; 5] = [
-    0.16666752,
-    0.074953094,
-    0.04547014,
-    0.024176698,
-    0.04217574,
-];
+pub(super) const ASIN_F32: [f64; 5] =
+    [0.16666752, 0.074953094, 0.04547014, 0.024176698, 0.04217574];
 
 /// `(asin(s) / s - 1) / z` with `z = s²`, s ≤ 1/2; error 3.6e-18.
 pub(super) const ASIN_F64: [f64; 13] = [
@@ -150,12 +142,7 @@ pub(super) const ATAN_F64: [f64; 12] = [
 ];
 
 /// `(sinh(x) / x - 1) / z` with `z = x²`, |x| ≤ 1; error 6.7e-9.
-pub(super) const SINH_F32: [f64; 4] = [
-    0.16666667,
-    0.0083333505,
-    0.00019836081,
-    2.8173824e-6,
-];
+pub(super) const SINH_F32: [f64; 4] = [0.16666667, 0.0083333505, 0.00019836081, 2.8173824e-6];
 
 /// `(sinh(x) / x - 1) / z` with `z = x²`, |x| ≤ 1; error 9.6e-18.
 pub(super) const SINH_F64: [f64; 8] = [
@@ -180,13 +167,8 @@ pub(super) const TANH_F32_NUM: [f64; 6] = [
 ];
 
 /// Its denominator.
-pub(super) const TANH_F32_DEN: [f64; 5] = [
-    1.0,
-    0.47011864,
-    0.027239498,
-    0.00039355963,
-    1.2849805e-6,
-];
+pub(super) const TANH_F32_DEN: [f64; 5] =
+    [1.0, 0.47011864, 0.027239498, 0.00039355963, 1.2849805e-6];
 
 /// `erf(x) / x` as a ratio of polynomials in `x²`, |x| ≤ 3.93; error 2.0e-8. Numerator.
 pub(super) const ERF_F32_NUM: [f64; 6] = [
@@ -258,7 +240,12 @@ pub(super) const LN2_HI_F64: f64 = 0.6931471805598903;
 pub(super) const LN2_LO_F64: f64 = 5.497923018708371e-14;
 
 /// π/2 as a sum: three parts of 24 bits, whose products with integers below 2^29 are exact, and the rest.
-pub(super) const HALF_PI_PARTS: [f64; 4] = [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15, 1.0562999066987428e-23];
+pub(super) const HALF_PI_PARTS: [f64; 4] = [
+    1.5707963705062866,
+    -4.371138828673793e-08,
+    -1.7151245100058819e-15,
+    1.0562999066987428e-23,
+];
 
 /// π/2 rounded to `f32`.
 pub(super) const HALF_PI_HI_F32: f64 = 1.5707963705062866;

@@ -75,7 +75,7 @@ fn nearest(f: &mut Float<'_>, x: Reg, factor: f64, e: i32) -> (Reg, Reg) {
     let bits = f.bits(sum);
     let shift = f.bits_c(f.mantissa() as u64);
     let field = f.b.shl(bits, shift);
-    (n, f.from_bits(field))
+    (n, f.float(field))
 }
 
 /// `x - n ln 2`.

@@ -23,13 +23,21 @@ pub fn fmod(b: &mut Builder, x: Reg, y: Reg) -> Reg {
     let case = Case::of(f, x, y);
     // Huge divisors are scaled down, lest half of one overflow when it is rounded up; tiny ones, whose mantissa is short,
     // are taken 2^200 times at first, and the rest is scaled up.
-    let (huge, tiny) = (f.cmpc(Cmp::Gt, case.m, 2f64.powi(900)), f.cmpc(Cmp::Lt, case.m, 2f64.powi(-900)));
+    let (huge, tiny) = (
+        f.cmpc(Cmp::Gt, case.m, 2f64.powi(900)),
+        f.cmpc(Cmp::Lt, case.m, 2f64.powi(-900)),
+    );
     let one = f.c(1.0);
     let mut scale = |up: i32, mask: Reg| {
         let factor = f.c(2f64.powi(up));
         f.select(mask, factor, one)
     };
-    let (down, down_back, up, up_back) = (scale(-100, huge), scale(100, huge), scale(200, tiny), scale(-200, tiny));
+    let (down, down_back, up, up_back) = (
+        scale(-100, huge),
+        scale(100, huge),
+        scale(200, tiny),
+        scale(-200, tiny),
+    );
     let (a, m) = (f.mul(case.a, down), f.mul(case.m, down));
     let m = f.mul(m, up);
     let rest = reduced(f, a, m);
@@ -60,7 +68,14 @@ impl Case {
         let not_smaller = f.b.not(smaller);
         let runs = f.b.and(defined, not_smaller);
         let (zero, one) = (f.c(0.0), f.c(1.0));
-        Case { x, a: f.select(runs, a, zero), m: f.select(runs, m, one), sign, defined, smaller }
+        Case {
+            x,
+            a: f.select(runs, a, zero),
+            m: f.select(runs, m, one),
+            sign,
+            defined,
+            smaller,
+        }
     }
 
     fn result(&self, f: &mut Float<'_>, rest: Reg) -> Reg {
@@ -99,14 +114,14 @@ fn step(f: &mut Float<'_>, rest: Reg, m: Reg) -> Reg {
     let j = f.b.select(far, j, zero);
     let j = f.b.shl(j, shift);
     let m_bits = f.b.add(m_bits, j);
-    let m = f.from_bits(m_bits);
+    let m = f.float(m_bits);
     let q = f.div(rest, m);
     let q = f.b.un(UnOp::Trunc, q);
     // m = head + tail, where the head is rounded up: 24 and 26 bits multiply exactly, and no difference is larger than m.
     let (round, mask) = (f.bits_c((1 << 27) - 1), f.bits_c(!((1 << 27) - 1)));
     let head = f.b.add(m_bits, round);
     let head = f.b.and(head, mask);
-    let head = f.from_bits(head);
+    let head = f.float(head);
     let tail = f.sub(m, head);
     let minus = f.b.neg(q);
     let left = f.fma(minus, head, rest);

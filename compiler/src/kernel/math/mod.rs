@@ -42,8 +42,6 @@ mod neural;
 mod parts;
 mod pow;
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 mod trig;
 

@@ -119,12 +119,14 @@ impl<'b> Float<'b> {
         self.ty.with_elem(self.pick(DType::U32, DType::U64))
     }
 
+    /// The bits of a float.
     pub(super) fn bits(&mut self, x: Reg) -> Reg {
         let elem = self.bits_ty().elem;
         self.b.bitcast(elem, x)
     }
 
-    pub(super) fn from_bits(&mut self, x: Reg) -> Reg {
+    /// The float with these bits.
+    pub(super) fn float(&mut self, x: Reg) -> Reg {
         self.b.bitcast(self.ty.elem, x)
     }
 
@@ -158,14 +160,17 @@ impl<'b> Float<'b> {
     pub(super) fn flip_sign(&mut self, x: Reg, sign: Reg) -> Reg {
         let bits = self.bits(x);
         let bits = self.b.xor(bits, sign);
-        self.from_bits(bits)
+        self.float(bits)
     }
 
     /// `x` without the lower half of its mantissa: products of two such numbers are exact.
     pub(super) fn head(&mut self, x: Reg) -> Reg {
-        let (bits, mask) = (self.bits(x), self.bits_c(self.pick(0xffff_f000, 0xffff_ffff_f800_0000)));
+        let (bits, mask) = (
+            self.bits(x),
+            self.bits_c(self.pick(0xffff_f000, 0xffff_ffff_f800_0000)),
+        );
         let bits = self.b.and(bits, mask);
-        self.from_bits(bits)
+        self.float(bits)
     }
 
     /// The rounded sum and its rounding error.

@@ -94,7 +94,13 @@ impl Quadrant {
         // Only arguments that are too large for the reduction exceed these bounds; their result shall be bounded too.
         let r = f.at_most(r, 0.8);
         let r = f.at_least(r, -0.8);
-        Quadrant { x, number, r, tail, short }
+        Quadrant {
+            x,
+            number,
+            r,
+            tail,
+            short,
+        }
     }
 
     /// Keeps the sign of a zero argument.
@@ -120,7 +126,9 @@ impl Quadrant {
         let z = f.mul(self.r, self.r);
         let p = f.poly(z, if self.short { &SIN_SHORT[..] } else { &SIN_F64 });
         let cube = f.mul(z, self.r);
-        let Some(tail) = self.tail else { return f.fma(cube, p, self.r) };
+        let Some(tail) = self.tail else {
+            return f.fma(cube, p, self.r);
+        };
         // sin(r + tail) = sin r + tail cos r, where cos r is near enough to 1 - z/2.
         let one = f.c(1.0);
         let slope = f.fmac(z, -0.5, one);
@@ -136,7 +144,9 @@ impl Quadrant {
         let zz = f.mul(z, z);
         let half = f.mulc(z, 0.5);
         let head = f.sub(one, half);
-        let Some(tail) = self.tail else { return f.fma(zz, p, head) };
+        let Some(tail) = self.tail else {
+            return f.fma(zz, p, head);
+        };
         // What 1 - z/2 lost, and cos(r + tail) = cos r - tail sin r.
         let lost = f.sub(one, head);
         let lost = f.sub(lost, half);

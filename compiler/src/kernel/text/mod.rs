@@ -85,11 +85,17 @@ const HORIZONTALS: [(Horizontal, &str); 4] = [
 ];
 
 fn word_of<T: Copy + PartialEq>(table: &[(T, &'static str)], op: T) -> &'static str {
-    table.iter().find(|(entry, _)| *entry == op).map_or("?", |(_, word)| word)
+    table
+        .iter()
+        .find(|(entry, _)| *entry == op)
+        .map_or("?", |(_, word)| word)
 }
 
 fn op_of<T: Copy>(table: &[(T, &'static str)], word: &str) -> Option<T> {
-    table.iter().find(|(_, entry)| *entry == word).map(|(op, _)| *op)
+    table
+        .iter()
+        .find(|(_, entry)| *entry == word)
+        .map(|(op, _)| *op)
 }
 
 #[cfg(test)]
