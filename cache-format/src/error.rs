@@ -74,27 +74,54 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             FormatError::NotACache => f.write_str("not a GraphMend cache file"),
-            FormatError::Truncated { have, need } => write!(f, "file is truncated: {have} bytes of {need}"),
-            FormatError::Trailing { have, need } => write!(f, "file has {have} bytes, but should have {need}"),
+            FormatError::Truncated { have, need } => {
+                write!(f, "file is truncated: {have} bytes of {need}")
+            }
+            FormatError::Trailing { have, need } => {
+                write!(f, "file has {have} bytes, but should have {need}")
+            }
             FormatError::Version { major, minor } => write!(
                 f,
                 "file has format version {major}.{minor}, this program reads {}.x",
                 crate::file::VERSION_MAJOR
             ),
             FormatError::RequiredFeatures(bits) => {
-                write!(f, "file needs format features that this program does not know (bits {bits:#x})")
+                write!(
+                    f,
+                    "file needs format features that this program does not know (bits {bits:#x})"
+                )
             }
             FormatError::Header(what) => write!(f, "file is damaged: header: {what}"),
-            FormatError::RootDigest => f.write_str("file is damaged: header and tables do not match their digest"),
-            FormatError::Section { index, what } => write!(f, "file is damaged: section {index}: {what}"),
-            FormatError::Digest(kind) => write!(f, "file is damaged: section {kind} does not match its digest"),
-            FormatError::Leaf(index) => write!(f, "file is damaged: block {index} of the weights does not match its digest"),
-            FormatError::Gap { offset } => write!(f, "file is damaged: byte {offset} between sections is not zero"),
+            FormatError::RootDigest => {
+                f.write_str("file is damaged: header and tables do not match their digest")
+            }
+            FormatError::Section { index, what } => {
+                write!(f, "file is damaged: section {index}: {what}")
+            }
+            FormatError::Digest(kind) => write!(
+                f,
+                "file is damaged: section {kind} does not match its digest"
+            ),
+            FormatError::Leaf(index) => write!(
+                f,
+                "file is damaged: block {index} of the weights does not match its digest"
+            ),
+            FormatError::Gap { offset } => write!(
+                f,
+                "file is damaged: byte {offset} between sections is not zero"
+            ),
             FormatError::Missing(kind) => write!(f, "file has no section {kind}"),
-            FormatError::Record { section, table, index, what } => {
+            FormatError::Record {
+                section,
+                table,
+                index,
+                what,
+            } => {
                 write!(f, "file is invalid: {section}, {table} {index}: {what}")
             }
-            FormatError::Cold(kind) => write!(f, "file is invalid: section {kind} cannot be decoded"),
+            FormatError::Cold(kind) => {
+                write!(f, "file is invalid: section {kind} cannot be decoded")
+            }
         }
     }
 }

@@ -28,7 +28,10 @@ struct View {
 impl View {
     fn overlaps(&self, other: &View) -> bool {
         let (a, b) = (self.ptr.addr(), other.ptr.addr());
-        self.len > 0 && other.len > 0 && a < b.saturating_add(other.len) && b < a.saturating_add(self.len)
+        self.len > 0
+            && other.len > 0
+            && a < b.saturating_add(other.len)
+            && b < a.saturating_add(self.len)
     }
 }
 
@@ -67,10 +70,18 @@ impl Machine<'_> {
 
     /// Runs the plan and leaves the outputs in the state.
     pub(crate) fn run(&mut self, observer: &mut impl Observe) -> Result<(), Error> {
-        let Layout { regs, slots, bufs, .. } = *self.layout();
+        let Layout {
+            regs, slots, bufs, ..
+        } = *self.layout();
         *self.word(0)? = 0;
-        self.state.get_mut(regs..slots).ok_or(Error::Changed)?.fill(0);
-        self.state.get_mut(slots..bufs).ok_or(Error::Changed)?.fill(0);
+        self.state
+            .get_mut(regs..slots)
+            .ok_or(Error::Changed)?
+            .fill(0);
+        self.state
+            .get_mut(slots..bufs)
+            .ok_or(Error::Changed)?
+            .fill(0);
         let mut pc = 0;
         let mut left = self.step_limit;
         loop {
@@ -83,23 +94,38 @@ impl Machine<'_> {
                 Ok::<u32, Error>(target)
             };
             match self.model.plan.step(at).ok_or(Error::Changed)? {
-                Step::Dispatch { kernel, first_binding, first_scalar, tiles, scratch } => {
+                Step::Dispatch {
+                    kernel,
+                    first_binding,
+                    first_scalar,
+                    tiles,
+                    scratch,
+                } => {
                     observer.before(at, kernel);
                     self.dispatch(at, kernel, first_binding, first_scalar, tiles, scratch)?;
                     observer.after(at, kernel);
                 }
                 Step::Bin { op, dst, a, b } => {
-                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Error::Overflow { step: at })?;
+                    let value = op
+                        .apply(self.val(a)?, self.val(b)?)
+                        .ok_or(Error::Overflow { step: at })?;
                     self.set_reg(dst, value)?;
                 }
                 Step::Set { dst, value } => self.set_reg(dst, self.val(value)?)?,
                 Step::InputDim { dst, input, axis } => {
                     let tensor = self.inputs.get(input as usize).ok_or(Error::Changed)?;
                     let size = *tensor.shape.get(axis as usize).ok_or(Error::Changed)?;
-                    self.set_reg(dst, i64::try_from(size).map_err(|_| Error::Overflow { step: at })?)?;
+                    self.set_reg(
+                        dst,
+                        i64::try_from(size).map_err(|_| Error::Overflow { step: at })?,
+                    )?;
                 }
                 Step::Select { dst, cond, a, b } => {
-                    let value = if self.val(cond)? != 0 { self.val(a)? } else { self.val(b)? };
+                    let value = if self.val(cond)? != 0 {
+                        self.val(a)?
+                    } else {
+                        self.val(b)?
+                    };
                     self.set_reg(dst, value)?;
                 }
                 Step::LoadInt { dst, buf, index } => {
@@ -107,7 +133,13 @@ impl Machine<'_> {
                     self.set_reg(dst, value)?;
                 }
                 Step::StoreInt { buf, index, value } => self.store_int(at, buf, index, value)?,
-                Step::Copy { dst, dst_offset, src, src_offset, bytes } => {
+                Step::Copy {
+                    dst,
+                    dst_offset,
+                    src,
+                    src_offset,
+                    bytes,
+                } => {
                     self.copy(at, (dst, dst_offset), (src, src_offset), bytes)?;
                 }
                 Step::Fill { buf, bits } => self.fill(at, buf, bits)?,
@@ -124,7 +156,8 @@ impl Machine<'_> {
                     }
                 }
                 Step::Reserve { bytes } => {
-                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Error::Overflow { step: at })?;
+                    let needed = usize::try_from(self.val(bytes)?)
+                        .map_err(|_| Error::Overflow { step: at })?;
                     if needed > self.arena_len {
                         return Err(Error::ArenaTooSmall { needed });
                     }
@@ -139,7 +172,10 @@ impl Machine<'_> {
         Ok(match place {
             Place::Arena => (self.arena, self.arena_len),
             // Never written: see `writable`.
-            Place::Weights => (self.model.weights.as_ptr().cast_mut(), self.model.weights.len()),
+            Place::Weights => (
+                self.model.weights.as_ptr().cast_mut(),
+                self.model.weights.len(),
+            ),
             Place::Input(k) => {
                 let bytes = self.inputs.get(k as usize).ok_or(Error::Changed)?.bytes;
                 (bytes.as_ptr().cast_mut(), bytes.len())
@@ -150,7 +186,12 @@ impl Machine<'_> {
     /// What a buffer is right now. Weights in it have been verified afterwards.
     #[inline]
     fn view(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
-        let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
+        let Buffer {
+            space,
+            dtype,
+            offset,
+            bytes,
+        } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
         let wrong = Error::Buffer { step, buffer };
         let is_const = |v: Val| matches!(v.source(), Source::Const(_));
         let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
@@ -181,8 +222,16 @@ impl Machine<'_> {
         if len > 0 && !aligned(dtype, ptr.addr()) {
             return Err(wrong);
         }
-        let view = View { place, offset, len, ptr, fixed };
-        if place == Place::Weights && let Some(leaves) = self.model.leaves {
+        let view = View {
+            place,
+            offset,
+            len,
+            ptr,
+            fixed,
+        };
+        if place == Place::Weights
+            && let Some(leaves) = self.model.leaves
+        {
             self.verify_weights(leaves, buffer, &view)?;
         }
         Ok(view)
@@ -200,7 +249,10 @@ impl Machine<'_> {
         let place = Place::from_word(word).ok_or(Error::Changed)?;
         let (offset, len) = (offset as usize, len as usize);
         // Written by `set_slot` from a checked view of the same run.
-        debug_assert!(self.place(place).is_ok_and(|(_, room)| offset + len <= room));
+        debug_assert!(
+            self.place(place)
+                .is_ok_and(|(_, room)| offset + len <= room)
+        );
         Ok((place, offset, len))
     }
 
@@ -215,8 +267,11 @@ impl Machine<'_> {
     /// Verifies the blocks under a view of weights that have not been yet.
     fn verify_weights(&mut self, leaves: &[u8], buffer: u32, view: &View) -> Result<(), Error> {
         let (model, layout) = (self.model, *self.layout());
-        let (leaf_bits, buffer_bits) =
-            self.state.get_mut(layout.marks()).ok_or(Error::Changed)?.split_at_mut(layout.buffers - layout.leaves);
+        let (leaf_bits, buffer_bits) = self
+            .state
+            .get_mut(layout.marks())
+            .ok_or(Error::Changed)?
+            .split_at_mut(layout.buffers - layout.leaves);
         if view.fixed && test(buffer_bits, buffer as usize) {
             return Ok(());
         }
@@ -235,7 +290,11 @@ impl Machine<'_> {
     /// A buffer that may be written.
     fn writable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
         let view = self.view(step, buffer)?;
-        if view.place == Place::Arena { Ok(view) } else { Err(Error::Write { step, buffer }) }
+        if view.place == Place::Arena {
+            Ok(view)
+        } else {
+            Err(Error::Write { step, buffer })
+        }
     }
 
     fn dispatch(
@@ -255,9 +314,16 @@ impl Machine<'_> {
         let layout = *self.layout();
         let mut fixed = true;
         for i in 0..k.bufs {
-            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
-            let view =
-                if binding.written { self.writable(step, binding.buf)? } else { self.view(step, binding.buf)? };
+            let binding = self
+                .model
+                .plan
+                .binding(first_binding + i)
+                .ok_or(Error::Changed)?;
+            let view = if binding.written {
+                self.writable(step, binding.buf)?
+            } else {
+                self.view(step, binding.buf)?
+            };
             fixed &= view.fixed;
             self.set_binding(&layout, i, &view)?;
         }
@@ -278,7 +344,12 @@ impl Machine<'_> {
             self.check_overlaps(step, k.bufs, first_binding, scratch.as_ref())?;
         }
         for i in 0..k.scalars {
-            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Error::Changed)?)?;
+            let value = self.val(
+                self.model
+                    .plan
+                    .val(first_scalar + i)
+                    .ok_or(Error::Changed)?,
+            )?;
             *self.word(layout.scalars + i as usize)? = value;
         }
         // The state has all of the layout's words: checked when the session was made.
@@ -297,21 +368,34 @@ impl Machine<'_> {
         match unsafe { entry(&args) } {
             status::OK => Ok(()),
             status::INDEX => Err(Error::DataIndex { step, kernel }),
-            status => Err(Error::Kernel { step, kernel, status }),
+            status => Err(Error::Kernel {
+                step,
+                kernel,
+                status,
+            }),
         }
     }
 
     /// Stores the pointer for a kernel, and the length for `check_overlaps`.
     fn set_binding(&mut self, layout: &Layout, index: u32, view: &View) -> Result<(), Error> {
         let index = index as usize;
-        let words = self.state.get_mut(layout.bufs..layout.scalars).ok_or(Error::Changed)?;
+        let words = self
+            .state
+            .get_mut(layout.bufs..layout.scalars)
+            .ok_or(Error::Changed)?;
         let count = words.len() / 2;
         if index >= count {
             return Err(Error::Changed);
         }
         // SAFETY: `index` is less than half of the words, each of which has room and alignment for a pointer; the
         // pointers lie densely, so they end before the second half begins.
-        unsafe { words.as_mut_ptr().cast::<*mut u8>().add(index).write(view.ptr) };
+        unsafe {
+            words
+                .as_mut_ptr()
+                .cast::<*mut u8>()
+                .add(index)
+                .write(view.ptr)
+        };
         *words.get_mut(count + index).ok_or(Error::Changed)? = view.len as i64;
         Ok(())
     }
@@ -319,19 +403,41 @@ impl Machine<'_> {
     /// The pointer and length that `set_binding` stored.
     fn binding(&self, index: u32) -> Result<View, Error> {
         let (layout, index) = (self.layout(), index as usize);
-        let words = self.state.get(layout.bufs..layout.scalars).ok_or(Error::Changed)?;
+        let words = self
+            .state
+            .get(layout.bufs..layout.scalars)
+            .ok_or(Error::Changed)?;
         let count = words.len() / 2;
         let len = *words.get(count + index).ok_or(Error::Changed)? as usize;
         // SAFETY: `index` is less than `count` (else the line above has returned), and `set_binding` has stored it.
         let ptr = unsafe { words.as_ptr().cast::<*mut u8>().add(index).read() };
-        Ok(View { place: Place::Arena, offset: 0, len, ptr, fixed: false })
+        Ok(View {
+            place: Place::Arena,
+            offset: 0,
+            len,
+            ptr,
+            fixed: false,
+        })
     }
 
-    fn check_overlaps(&self, step: u32, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Error> {
+    fn check_overlaps(
+        &self,
+        step: u32,
+        bufs: u32,
+        first_binding: u32,
+        scratch: Option<&View>,
+    ) -> Result<(), Error> {
         for i in 0..bufs {
             let a = self.binding(i)?;
-            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
-            let wrong = Error::Write { step, buffer: binding.buf };
+            let binding = self
+                .model
+                .plan
+                .binding(first_binding + i)
+                .ok_or(Error::Changed)?;
+            let wrong = Error::Write {
+                step,
+                buffer: binding.buf,
+            };
             if scratch.is_some_and(|s| s.overlaps(&a)) {
                 return Err(wrong);
             }
@@ -358,7 +464,11 @@ impl Machine<'_> {
     }
 
     fn dtype(&self, buffer: u32) -> Result<DType, Error> {
-        self.model.plan.buffer(buffer).map(|b| b.dtype).ok_or(Error::Changed)
+        self.model
+            .plan
+            .buffer(buffer)
+            .map(|b| b.dtype)
+            .ok_or(Error::Changed)
     }
 
     fn load_int(&mut self, step: u32, buf: u32, index: Val) -> Result<i64, Error> {
@@ -383,13 +493,23 @@ impl Machine<'_> {
         let dtype = self.dtype(buf)?;
         let at = self.element(step, &view, dtype, index)?;
         let value = self.val(value)?;
-        let bits = if dtype == DType::Bool { i64::from(value != 0) } else { value };
+        let bits = if dtype == DType::Bool {
+            i64::from(value != 0)
+        } else {
+            value
+        };
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view, which is in the arena.
         unsafe { core::ptr::copy_nonoverlapping(bits.to_le_bytes().as_ptr(), at, dtype.size()) };
         Ok(())
     }
 
-    fn copy(&mut self, step: u32, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Error> {
+    fn copy(
+        &mut self,
+        step: u32,
+        dst: (u32, Val),
+        src: (u32, Val),
+        bytes: Option<Val>,
+    ) -> Result<(), Error> {
         let wrong = Error::Index { step };
         let to = self.writable(step, dst.0)?;
         let from = self.view(step, src.0)?;
@@ -405,7 +525,13 @@ impl Machine<'_> {
         }
         // SAFETY: both ranges lie inside their views, as just checked; the destination is in the arena. `copy` allows
         // them to overlap.
-        unsafe { core::ptr::copy(from.ptr.wrapping_add(src_offset), to.ptr.wrapping_add(dst_offset), len) };
+        unsafe {
+            core::ptr::copy(
+                from.ptr.wrapping_add(src_offset),
+                to.ptr.wrapping_add(dst_offset),
+                len,
+            )
+        };
         Ok(())
     }
 
@@ -414,7 +540,10 @@ impl Machine<'_> {
         let size = self.dtype(buf)?.size();
         let raw = bits.to_le_bytes();
         let element = raw.get(..size).ok_or(Error::Changed)?;
-        let same = raw.first().copied().filter(|first| element.iter().all(|b| b == first));
+        let same = raw
+            .first()
+            .copied()
+            .filter(|first| element.iter().all(|b| b == first));
         let count = view.len / size;
         if let Some(byte) = same {
             // SAFETY: the view lies in the arena.
@@ -423,7 +552,9 @@ impl Machine<'_> {
         }
         for i in 0..count {
             // SAFETY: element `i` lies inside the view, which lies in the arena.
-            unsafe { core::ptr::copy_nonoverlapping(raw.as_ptr(), view.ptr.wrapping_add(i * size), size) };
+            unsafe {
+                core::ptr::copy_nonoverlapping(raw.as_ptr(), view.ptr.wrapping_add(i * size), size)
+            };
         }
         Ok(())
     }
@@ -442,7 +573,12 @@ impl Machine<'_> {
             }
             let mut bytes = Some(tensor.dtype.size());
             for axis in 0..tensor.rank as u32 {
-                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Error::Changed)?)?;
+                let size = self.val(
+                    self.model
+                        .plan
+                        .val(record.first_dim + axis)
+                        .ok_or(Error::Changed)?,
+                )?;
                 let size_here = usize::try_from(size).map_err(|_| wrong)?;
                 // Sizes beside a 0 are not limited by memory, so the product may not fit and yet be 0.
                 bytes = match (bytes, size_here) {

@@ -9,9 +9,9 @@ use graphmend_cache_format::plan::{Kernel, Kernels, Plan};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
 use graphmend_cache_format::{CODE_ALIGN, Digest, FormatError};
 
+use crate::Error;
 use crate::select::{Host, select};
 use crate::state::Layout;
-use crate::Error;
 
 /// Why a file is believed to come from whom it should. Digests alone only show damage: whoever changes a file can make
 /// its digests right again.
@@ -127,7 +127,13 @@ impl<'a> ModelRef<'a> {
             // Their code need not be in the file; where it is said to be does not matter.
             Code::Functions(_) => u64::MAX,
         };
-        check_plan(&plan, &tensors, &kernels, parts.weights.len() as u64, code_bytes)?;
+        check_plan(
+            &plan,
+            &tensors,
+            &kernels,
+            parts.weights.len() as u64,
+            code_bytes,
+        )?;
         for kernel in 0..kernels.count() {
             let there = match parts.code {
                 Code::Memory(_) => kernels.get(kernel).is_some_and(|k| k.code_bytes > 0),
@@ -146,8 +152,23 @@ impl<'a> ModelRef<'a> {
         usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
         let leaves = parts.leaves.map_or(0, |l| l.len() / 32);
         let layout = Layout::new(&plan, &tensors, leaves)?;
-        let Parts { weights, leaves, code, variant, .. } = parts;
-        Ok(ModelRef { tensors, plan, kernels, weights, leaves, code, layout, variant })
+        let Parts {
+            weights,
+            leaves,
+            code,
+            variant,
+            ..
+        } = parts;
+        Ok(ModelRef {
+            tensors,
+            plan,
+            kernels,
+            weights,
+            leaves,
+            code,
+            layout,
+            variant,
+        })
     }
 
     /// Bytes of arena that every run needs. Models whose sizes are only known at run time may ask for more.
@@ -195,7 +216,11 @@ impl<'a> ModelRef<'a> {
                     return None;
                 }
                 // The low bit of an address chooses Thumb.
-                let entry = if cfg!(target_arch = "arm") { code.as_ptr().wrapping_add(1) } else { code.as_ptr() };
+                let entry = if cfg!(target_arch = "arm") {
+                    code.as_ptr().wrapping_add(1)
+                } else {
+                    code.as_ptr()
+                };
                 // SAFETY: the bytes are a kernel's verified code for this CPU in executable memory: whoever made the
                 // model promised it (`from_bytes`), or made the memory (`Model`). Data and function pointers have one
                 // size and form on all supported targets.

@@ -11,9 +11,27 @@ fn executable() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let rights = |line: &str| line.split_ascii_whitespace().nth(1).unwrap().to_string();
     for line in maps.lines() {
-        assert!(!(rights(line).contains('w') && rights(line).contains('x')), "{line}");
+        assert!(
+            !(rights(line).contains('w') && rights(line).contains('x')),
+            "{line}"
+        );
     }
-    maps.lines().filter(|l| rights(l).contains('x')).map(str::to_string).collect()
+    maps.lines()
+        .filter(|l| rights(l).contains('x'))
+        .map(str::to_string)
+        .collect()
+}
+
+/// Whether the list shows anonymous memory that was made executable, beside some that is read-only. User-mode emulators
+/// make up their own list, and put the two into one line.
+fn list_is_true() -> bool {
+    let before = executable();
+    let anonymous = || memmap2::MmapMut::map_anon(4096).unwrap();
+    let read_only = anonymous().make_read_only().unwrap();
+    let code = anonymous().make_exec().unwrap();
+    let during = executable();
+    drop((read_only, code));
+    before != during
 }
 
 #[test]
@@ -25,7 +43,9 @@ fn code_has_memory_of_its_own_that_is_never_writable() {
     session.run(&[TensorRef::new(&[21i32], &[1])]).unwrap();
     assert_eq!(session.output(0).unwrap().as_slice::<i32>().unwrap(), [42]);
     assert_eq!(executable(), during);
-    assert_ne!(before, during, "the code is in executable memory");
+    if list_is_true() {
+        assert_ne!(before, during, "the code is in executable memory");
+    }
     drop(session);
     drop(model);
     assert_eq!(executable(), before);

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use graphmend::{Digest, Error, FormatError};
 use graphmend::cache_format::file::File;
 use graphmend::cache_format::read::read;
+use graphmend::{Digest, Error, FormatError};
 use serde_json::json;
 
 use crate::model::{hex, parse_digest};
@@ -50,7 +50,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.json {
             list.push(json!({"kind": s.kind.to_string(), "offset": s.offset, "bytes": s.bytes, "state": state}));
         } else {
-            writeln!(out, "{:<8} {:>12} bytes  {state}", s.kind.to_string(), s.bytes)?;
+            writeln!(
+                out,
+                "{:<8} {:>12} bytes  {state}",
+                s.kind.to_string(),
+                s.bytes
+            )?;
         }
         first_bad = first_bad.or(result.err());
     }
