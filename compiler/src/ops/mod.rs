@@ -122,6 +122,8 @@ mod index_tests;
 #[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
+mod recurrent_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod window_tests;

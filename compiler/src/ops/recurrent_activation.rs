@@ -75,12 +75,7 @@ impl Activation {
         match self {
             Activation::Relu => b.max(x, zero),
             Activation::Tanh => math::tanh(b, x),
-            Activation::Sigmoid => {
-                let minus = b.neg(x);
-                let e = math::exp(b, minus);
-                let below = b.add(one, e);
-                b.div(one, below)
-            }
+            Activation::Sigmoid => math::sigmoid(b, x),
             Activation::Affine(alpha, beta) => affine(b, x, alpha, beta),
             Activation::LeakyRelu(alpha) => {
                 let scaled = scale(b, x, alpha);
@@ -114,15 +109,7 @@ impl Activation {
                 let below = b.add(one, size);
                 b.div(x, below)
             }
-            Activation::Softplus => {
-                // log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|)), which does not overflow.
-                let size = b.abs(x);
-                let minus = b.neg(size);
-                let e = math::exp(b, minus);
-                let l = math::log1p(b, e);
-                let high = b.max(x, zero);
-                b.add(high, l)
-            }
+            Activation::Softplus => math::softplus(b, x),
         }
     }
 }
