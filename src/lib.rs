@@ -16,9 +16,13 @@
 //! default, adds the compiler. Firmware uses `graphmend_runtime` without features.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "host")]
+pub mod host;
 pub mod npy;
 
 pub use graphmend_cache_format as cache_format;
+#[cfg(feature = "host")]
+pub use graphmend_compiler as compiler;
 pub use graphmend_runtime::{
     DType, Digest, Dim, Element, Error, FormatError, Host, Model, ModelRef, Observe, OpenError,
     OpenOptions, OwnedSession, Session, Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck,

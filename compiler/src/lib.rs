@@ -11,9 +11,24 @@ pub mod import;
 pub mod kernel;
 pub mod lower;
 pub mod mend;
+pub mod onnx;
 pub mod ops;
 pub mod pack;
 pub mod plan;
 pub mod onnx;
 pub mod sym;
 pub mod te;
+
+/// Reads a model file and packs it.
+///
+/// # Errors
+/// Whatever stops a stage; see [`error::Error`].
+pub fn pack_file(
+    path: impl AsRef<std::path::Path>,
+    options: &pack::Options,
+    progress: pack::Progress<'_>,
+) -> error::Result<pack::Packed> {
+    progress("reading", 0, 1);
+    let imported = import::import_file(path)?;
+    pack::pack(imported.module, imported.content_digest, options, progress)
+}

@@ -4,6 +4,8 @@ mod bench;
 mod inspect;
 mod model;
 mod run;
+#[cfg(feature = "host")]
+mod serve;
 mod vad;
 mod verify;
 
@@ -41,6 +43,8 @@ enum Command {
     Verify(verify::Args),
     Bench(bench::Args),
     Vad(vad::Args),
+    #[cfg(feature = "host")]
+    Serve(serve::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +55,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Vad(args) => vad::run(&args),
+        #[cfg(feature = "host")]
+        Command::Serve(args) => serve::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,128 @@
+//! `graphmend-run serve`: packs and runs models by request, a JSON object a line in, one a line out.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use graphmend::npy::{self, Array};
+use graphmend::{DType, Model, Trust, compiler};
+use serde::{Deserialize, Serialize};
+
+/// Pack and run models by request: one JSON line in, one out
+#[derive(clap::Args)]
+#[command(after_help = "\
+Reads a request a line: {\"id\": ID, \"model\": FILE, \"work\": FOLDER, \"runs\": [{\"inputs\": [FILE, …], \"out\": FOLDER}, …]}
+Packs the model for this machine once, runs it on each entry of `runs`, writes FOLDER/output_0.npy and so on, and answers
+{\"id\": ID, \"status\": \"ok\" | \"refused\" | \"error\", \"message\": TEXT, \"stats\": {…}}.
+Inputs are .npy files in the order of the model's inputs; bfloat16 is stored as uint16.
+
+Example:
+  echo '{\"id\":\"a\",\"model\":\"model.onnx\",\"work\":\"/tmp\",\"runs\":[{\"inputs\":[\"x.npy\"],\"out\":\"/tmp\"}]}' | graphmend-run serve")]
+pub(crate) struct Args {
+    /// Pack for this target instead of this machine
+    #[arg(long, value_name = "NAME")]
+    target: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Request {
+    id: String,
+    model: PathBuf,
+    work: PathBuf,
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    inputs: Vec<PathBuf>,
+    out: PathBuf,
+}
+
+#[derive(Serialize, Default)]
+struct Answer {
+    id: String,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stats: Option<compiler::pack::Summary>,
+}
+
+/// Serves standard input until it ends.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let target = graphmend::host::target(args.target.as_deref())?;
+    // A fault of the compiler is an answer, not the end of the service, and not a backtrace on the terminal.
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut out = io::stdout().lock();
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let request: Request = serde_json::from_str(&line).context("a line that is no request")?;
+        let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &target))).unwrap_or_else(|payload| {
+            let text = payload.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Answer { status: "error", message: Some(format!("internal error: {}", text.unwrap_or_default())), ..Answer::default() }
+        });
+        serde_json::to_writer(&mut out, &Answer { id: request.id.clone(), ..answer })?;
+        writeln!(out)?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+fn answer(request: &Request, target: &graphmend::targets::Cpu) -> Answer {
+    let options = compiler::pack::Options::new(*target);
+    let packed = match compiler::pack_file(&request.model, &options, &mut |_, _, _| {}) {
+        Ok(p) => p,
+        Err(e) => {
+            let status = if e.is_refusal() { "refused" } else { "error" };
+            let message = Some(e.to_string().replace('\n', "; "));
+            return Answer { status, message, ..Answer::default() };
+        }
+    };
+    let stats = Some(packed.summary.clone());
+    match run_all(request, &packed.bytes) {
+        Ok(()) => Answer { status: "ok", stats, ..Answer::default() },
+        Err(e) => Answer { status: "error", message: Some(format!("{e:#}")), stats, ..Answer::default() },
+    }
+}
+
+fn run_all(request: &Request, bytes: &[u8]) -> Result<()> {
+    // The way that a device takes: through a file that is mapped.
+    let path = request.work.join("model.gmc");
+    fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+    let model = Model::open(&path, Trust::Unsigned)?;
+    let mut session = model.session()?;
+    let declared: Vec<_> = model.view().inputs().collect();
+    for run in &request.runs {
+        if run.inputs.len() > declared.len() {
+            bail!("{} inputs are given, the model has {}", run.inputs.len(), declared.len());
+        }
+        let mut arrays = vec![];
+        for (file, tensor) in run.inputs.iter().zip(&declared) {
+            arrays.push(read(file, tensor.dtype)?);
+        }
+        let views: Vec<_> = arrays.iter().map(Array::view).collect();
+        session.run(&views).map_err(|e| anyhow!(model.explain(e)))?;
+        for k in 0..model.view().outputs().count() {
+            let mut array = Array::from_view(&session.output(k)?);
+            if array.dtype == DType::BF16 {
+                array.dtype = DType::U16;
+            }
+            npy::write(run.out.join(format!("output_{k}.npy")), &array)?;
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &Path, dtype: DType) -> Result<Array> {
+    let mut array = npy::read(file).with_context(|| file.display().to_string())?;
+    if dtype == DType::BF16 && array.dtype == DType::U16 {
+        array.dtype = DType::BF16;
+    }
+    Ok(array)
+}
