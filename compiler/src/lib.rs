@@ -15,7 +15,6 @@ pub mod onnx;
 pub mod ops;
 pub mod pack;
 pub mod plan;
-pub mod onnx;
 pub mod sym;
 pub mod te;
 
