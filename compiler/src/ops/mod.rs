@@ -20,6 +20,7 @@ mod einsum;
 mod gather;
 mod heads;
 mod integer;
+mod interpolate;
 mod kernels;
 mod layer_norm;
 mod layout;
@@ -40,6 +41,7 @@ mod recurrent;
 mod recurrent_activation;
 mod recurrent_kernel;
 mod reduce;
+mod resize;
 mod rotary;
 mod scalar;
 mod scatter;
@@ -90,6 +92,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         range::TABLE,
         recurrent::TABLE,
         reduce::TABLE,
+        resize::TABLE,
         rotary::TABLE,
         scatter::TABLE,
         select::TABLE,
