@@ -27,7 +27,7 @@ use scope::Scopes;
 
 /// Inlining may make a model at most this large: a short chain of functions that call each other twice must not fill
 /// the memory.
-const MOST_NODES: usize = 4_000_000;
+const MOST_NODES: usize = 1_000_000;
 /// As [`MOST_NODES`], for the bytes of constants that inlined functions hold.
 const MOST_INLINED_BYTES: usize = 1 << 31;
 
@@ -48,6 +48,11 @@ pub fn import_file(path: impl AsRef<Path>) -> Result<Imported> {
 
 /// Validates and imports a model whose external data is loaded.
 pub fn import(model: ModelProto) -> Result<Module> {
+    import_within(model, MOST_NODES)
+}
+
+/// As [`import`], with at most a given number of nodes.
+fn import_within(model: ModelProto, most_nodes: usize) -> Result<Module> {
     validate(&model)?;
     let ModelProto { ir_version, opset_import, producer_name, producer_version, graph, metadata_props, functions, .. } =
         model;
@@ -74,6 +79,7 @@ pub fn import(model: ModelProto) -> Result<Module> {
         },
         functions: functions.iter().map(|function| (function_key(function), function)).collect(),
         nodes: 0,
+        most_nodes,
         inlined_bytes: 0,
     };
     let outputs = graph
@@ -107,8 +113,9 @@ struct Frame<'o> {
 struct Importer<'m> {
     module: Module,
     functions: HashMap<validate::FunctionKey<'m>, &'m FunctionProto>,
-    /// Nodes made so far.
+    /// Nodes made so far, and how many there may be.
     nodes: usize,
+    most_nodes: usize,
     /// Bytes of constants in inlined functions so far.
     inlined_bytes: usize,
 }
@@ -194,12 +201,12 @@ impl Importer<'_> {
 
     fn node(&mut self, proto: NodeProto, place: usize, filling: &mut Filling, frame: &mut Frame<'_>) -> Result<()> {
         self.nodes += 1;
-        if self.nodes > MOST_NODES || self.inlined_bytes > MOST_INLINED_BYTES {
-            return Err(Error::Refused(vec![Unsupported::new(
-                "",
-                "",
-                format!("inlining of functions gives more than {MOST_NODES} nodes or {MOST_INLINED_BYTES} bytes"),
-            )]));
+        if self.nodes > self.most_nodes || self.inlined_bytes > MOST_INLINED_BYTES {
+            let what = format!(
+                "inlining of functions gives more than {} nodes or {MOST_INLINED_BYTES} bytes of constants",
+                self.most_nodes
+            );
+            return Err(Error::unsupported("", "", what));
         }
         let function = self.functions.get(&callee_key(&proto)).copied();
         let domain = domain_name(proto.domain.as_deref()).to_owned();
@@ -340,3 +347,6 @@ impl Frame<'_> {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,10 @@ pub mod load;
 pub mod order;
 pub mod proto;
 pub mod tensor;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod validate;
-
+pub mod write;
 
 use crate::graph::ONNX_DOMAIN;
 

@@ -541,3 +541,7 @@ fn check_type(ty: &TypeProto, input: bool) -> Result<(), Reason> {
         Some(TypeValue::Opaque(_)) => Ok(()),
     }
 }
+
+#[cfg(test)]
+#[path = "validate_tests.rs"]
+mod tests;
