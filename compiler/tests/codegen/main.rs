@@ -4,5 +4,6 @@ mod control;
 mod host;
 mod lanes;
 mod lanewise;
+mod random;
 mod shape;
 mod values;

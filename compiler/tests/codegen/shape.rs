@@ -1,1 +1,185 @@
-//! x
+//! The instructions that come out for the loops that matter.
+
+use crate::host::targets;
+use graphmend_compiler::codegen::{CodegenError, Isa, Target, asm_text, compile};
+use graphmend_compiler::dtype::DType;
+use graphmend_compiler::kernel::builder::Builder;
+use graphmend_compiler::kernel::ir::*;
+use graphmend_compiler::kernel::text::parse;
+use graphmend_targets::{Arch, Features, lookup};
+
+fn target(name: &str) -> Target {
+    Target::from(&lookup(name).unwrap_or_else(|| panic!("no target {name}")))
+}
+
+/// How the factors of one side reach all lanes.
+#[derive(Clone, Copy, PartialEq)]
+enum Broadcast {
+    /// A vector of them is loaded; a shuffle copies one lane.
+    Shuffle,
+    /// The same with an extraction and a splat.
+    Extract,
+    /// Each is loaded as a scalar.
+    Load,
+}
+
+/// `c[rows][cols] = sum over k of a[k][rows] * b[k][cols]` over packed panels, all sums in registers.
+fn gemm(k: i64, rows: usize, cols: usize, how: Broadcast) -> Kernel {
+    let param = |access| BufParam { dtype: DType::F32, access };
+    let bufs = vec![param(Access::Read), param(Access::Read), param(Access::Write)];
+    let mut b = Builder::new("gemm", bufs, 0, false);
+    let f4 = Type { elem: DType::F32, lanes: 4 };
+    let sums: Vec<Vec<Var>> = (0..rows).map(|_| (0..cols / 4).map(|_| b.var(f4)).collect()).collect();
+    let (zero, bound) = (b.i64(0), b.i64(k));
+    b.for_(zero, bound, 1, |b, p| {
+        let (step_a, step_b) = (b.i64(rows as i64), b.i64(cols as i64));
+        let (ia, ib) = (b.mul(p, step_a), b.mul(p, step_b));
+        let right: Vec<Reg> = (0..cols / 4).map(|j| b.load(Buf(1), ib, 4 * j as i64, 4)).collect();
+        let left: Vec<Reg> = match how {
+            Broadcast::Load => Vec::new(),
+            _ => (0..rows / 4).map(|i| b.load(Buf(0), ia, 4 * i as i64, 4)).collect(),
+        };
+        for (i, row) in sums.iter().enumerate() {
+            let factor = match how {
+                Broadcast::Shuffle => b.shuffle(left[i / 4], left[i / 4], vec![i as u16 % 4; 4]),
+                Broadcast::Extract => {
+                    let lane = b.extract(left[i / 4], i as u16 % 4);
+                    b.splat(lane, 4)
+                }
+                Broadcast::Load => {
+                    let scalar = b.load(Buf(0), ia, i as i64, 1);
+                    b.splat(scalar, 4)
+                }
+            };
+            for (sum, right) in row.iter().zip(&right) {
+                let old = b.get(*sum);
+                let new = b.fma(factor, *right, old);
+                b.set(*sum, new);
+            }
+        }
+    });
+    for (i, row) in sums.iter().enumerate() {
+        for (j, sum) in row.iter().enumerate() {
+            let value = b.get(*sum);
+            b.store(Buf(2), zero, (cols * i + 4 * j) as i64, value);
+        }
+    }
+    b.finish()
+}
+
+/// `out[i] = max(a[i] + b[i], 0) * 1.1`, eight at a time.
+fn elementwise() -> Kernel {
+    let text = "kernel \"add relu scale\" tiled { b0: read f32 b1: read f32 b2: write f32
+        %0: i64 = tile.lo %1: i64 = tile.hi %2: f32x8 = const 0.0 %3: f32x8 = const 1.1
+        for %4 in %0..%1 step 8 { %5: f32x8 = load b0[%4] %6: f32x8 = load b1[%4] %7: f32x8 = add %5, %6
+        %8: f32x8 = max %7, %2 %9: f32x8 = mul %8, %3 store b2[%4] = %9 } }";
+    parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The words of the innermost loop of AArch64 code: from the target of the one backward conditional branch to that branch.
+fn a64_loop(code: &[u8]) -> Vec<u32> {
+    let words: Vec<u32> = code.chunks_exact(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])).collect();
+    let back = |(at, word): (usize, &u32)| {
+        let distance = ((word << 8) as i32) >> 13;
+        (word >> 24 == 0x54 && distance < 0).then(|| (at as i64 + distance as i64) as usize..at + 1)
+    };
+    let loops: Vec<_> = words.iter().enumerate().filter_map(back).collect();
+    assert_eq!(loops.len(), 1, "backward branches at {loops:?}");
+    words[loops[0].clone()].to_vec()
+}
+
+fn is_fmla_by_element(word: u32) -> bool {
+    word & 0xffc0_f400 == 0x4f80_1000
+}
+
+fn is_a64_branch(word: u32) -> bool {
+    // B, B.cond, CBZ and CBNZ.
+    word >> 26 == 0b000101 || word >> 24 == 0x54 || word & 0x7e00_0000 == 0x3400_0000
+}
+
+/// Number of lines that contain `word`.
+fn count(text: &str, word: &str) -> usize {
+    text.lines().filter(|line| line.contains(word)).count()
+}
+
+#[test]
+fn aarch64_multiplies_by_single_lanes_in_a_rotated_loop() {
+    for how in [Broadcast::Shuffle, Broadcast::Extract, Broadcast::Load] {
+        let compiled = compile(&gemm(100, 8, 12, how), target("rpi4")).unwrap();
+        let body = a64_loop(&compiled.code);
+        assert_eq!(body.iter().filter(|word| is_fmla_by_element(**word)).count(), 24);
+        assert_eq!(body.iter().filter(|word| is_a64_branch(**word)).count(), 1);
+        // 24 products, the loads, 4 for two addresses, 3 for the loop.
+        let loads = if how == Broadcast::Load { 11 } else { 5 };
+        assert!(body.len() <= 24 + loads + 7, "{} instructions", body.len());
+    }
+}
+
+#[test]
+fn riscv_vectors_multiply_by_scalar_registers() {
+    for how in [Broadcast::Extract, Broadcast::Load] {
+        let text = asm_text(&gemm(100, 8, 12, how), target("rv64gcv")).unwrap();
+        assert_eq!(count(&text, "vfmacc.vf"), 24, "{text}");
+        assert_eq!(count(&text, "vrgather") + count(&text, "(slot)"), 0, "{text}");
+    }
+}
+
+#[test]
+fn x86_fuses_multiplies_into_registers() {
+    let kernel = gemm(100, 4, 8, Broadcast::Load);
+    let text = asm_text(&kernel, target("x86-64-v3")).unwrap();
+    assert_eq!(count(&text, "vfmadd"), 8, "{text}");
+    assert_eq!(count(&text, "(%rsp)"), 0, "{text}");
+    let plain = asm_text(&kernel, target("x86-64")).unwrap();
+    assert_eq!((count(&plain, "mulps"), count(&plain, "addps"), count(&plain, "call")), (8, 8, 0), "{plain}");
+}
+
+#[test]
+fn a_maximum_with_a_constant_is_one_instruction_on_x86() {
+    for (name, maximum) in [("x86-64", "maxps"), ("x86-64-v3", "vmaxps")] {
+        let text = asm_text(&elementwise(), target(name)).unwrap();
+        assert_eq!(count(&text, maximum), 2, "{text}");
+        assert_eq!(count(&text, "cmp"), 2, "only the loop's tests: {text}");
+    }
+}
+
+#[test]
+fn elementwise_loops_on_aarch64_have_nothing_to_spare() {
+    let compiled = compile(&elementwise(), target("rpi3")).unwrap();
+    let body = a64_loop(&compiled.code);
+    // Three addresses, four loads, six operations, two stores, three for the loop.
+    assert!(body.len() <= 18, "{} instructions", body.len());
+}
+
+#[test]
+fn quotient_and_remainder_by_a_constant_share_a_multiplication() {
+    let text = "kernel \"split\" { b0: write i64 scalars 1 %0: i64 = scalar 0 %1: i64 = const 12 %2: i64 = const 0
+        %3: i64 = div %0, %1 %4: i64 = rem %0, %1 store b0[%2] = %3 store b0[%2 + 1] = %4 }";
+    let kernel = parse(text).unwrap();
+    let text = asm_text(&kernel, target("rpi4")).unwrap();
+    assert_eq!((count(&text, "smulh"), count(&text, "sdiv")), (1, 0), "{text}");
+}
+
+#[test]
+fn the_same_kernel_gives_the_same_bytes() {
+    for (name, target) in targets() {
+        let isa = Isa::new(target).unwrap();
+        let kernel = gemm(7, 4, 8, Broadcast::Load);
+        let first = isa.compile(&kernel).unwrap();
+        assert_eq!(first, compile(&kernel, target).unwrap(), "{name}");
+        assert!(first.align.is_power_of_two());
+    }
+}
+
+#[test]
+fn targets_without_a_generator_and_broken_kernels_are_errors() {
+    for name in ["cortex-m4", "rv32imc"] {
+        assert!(matches!(Isa::new(target(name)), Err(CodegenError::Target { .. })));
+    }
+    let bare = Target { arch: Arch::Aarch64, features: Features::NONE };
+    let error = compile(&elementwise(), bare).unwrap_err().to_string();
+    assert!(error.contains("neon"), "{error}");
+    let mut broken = elementwise();
+    broken.bufs.clear();
+    assert!(matches!(compile(&broken, target("x86-64")), Err(CodegenError::Invalid(_))));
+}

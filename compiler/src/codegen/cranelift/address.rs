@@ -103,15 +103,28 @@ impl Fx<'_, '_> {
     /// Makes the addresses that use `reg` as index, right after its definition: loads in inner loops then share them.
     pub(super) fn make_pointers(&mut self, reg: Reg) -> Res {
         let Some(list) = self.pointer_plan.get(&reg.0).cloned() else { return Ok(()) };
+        let mut offsets: Vec<(Reg, u32, Value)> = Vec::new();
         for (buf, accesses) in list {
-            let index = self.scalar(reg)?;
             let base = self.buffer(Buf(buf))?;
-            let shift = self.kernel.bufs[buf as usize].dtype.size().trailing_zeros();
-            let offset = match shift {
-                0 => index,
-                _ => {
-                    let shift = self.iconst(8, shift as u64);
-                    self.b.ins().ishl(index, shift)
+            let mut shift = self.kernel.bufs[buf as usize].dtype.size().trailing_zeros();
+            let mut from = reg;
+            if let (false, Some((x, more))) = (self.caps.x86(), self.scaled(reg)) {
+                // One shift for both; x86 rather keeps the scale that its addresses have.
+                (from, shift) = (x, shift + more);
+            }
+            let known = offsets.iter().find(|(reg, by, _)| (*reg, *by) == (from, shift)).map(|entry| entry.2);
+            let offset = match known {
+                Some(offset) => offset,
+                None => {
+                    let index = self.scalar(from)?;
+                    let offset = if shift == 0 {
+                        index
+                    } else {
+                        let count = self.iconst(8, shift as u64);
+                        self.b.ins().ishl(index, count)
+                    };
+                    offsets.push((from, shift, offset));
+                    offset
                 }
             };
             let mut pointer = self.b.ins().iadd(base, offset);
@@ -123,6 +136,17 @@ impl Fx<'_, '_> {
             self.pointers.insert((buf, reg.0), pointer);
         }
         Ok(())
+    }
+
+    /// The register and the shift, if `reg` is a register times a power of two.
+    fn scaled(&self, reg: Reg) -> Option<(Reg, u32)> {
+        let Some(Op::Bin(op, x, by)) = self.defs[reg.0 as usize] else { return None };
+        let bits = self.imm(*by)?;
+        match op {
+            BinOp::Mul if bits.is_power_of_two() => Some((*x, bits.trailing_zeros())),
+            BinOp::Shl if bits < 32 => Some((*x, bits as u32)),
+            _ => None,
+        }
     }
 
     pub(super) fn buffer(&self, buf: Buf) -> Res<Value> {

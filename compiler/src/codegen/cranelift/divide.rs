@@ -15,7 +15,17 @@ impl Fx<'_, '_> {
         let elem = a.ty.elem;
         let rem = op == BinOp::Rem;
         match self.imm(rb) {
-            Some(bits) => self.each_lane(elem, &[&a], |fx, v| Ok(fx.divide_by(rem, elem, v[0], bits))),
+            Some(bits) => {
+                let key = (ra.0, bits);
+                let mut quotient = self.quotients.get(&key).copied().filter(|_| a.ty.lanes == 1);
+                self.each_lane(elem, &[&a], |fx, v| {
+                    let q = quotient.take().unwrap_or_else(|| fx.quotient(elem, v[0], bits));
+                    if a.ty.lanes == 1 {
+                        fx.quotients.insert(key, q);
+                    }
+                    Ok(if rem { fx.remainder(elem, v[0], bits, q) } else { q })
+                })
+            }
             None => self.each_lane(elem, &[&a, &b], |fx, v| Ok(fx.divide_any(rem, elem, v[0], v[1]))),
         }
     }
@@ -43,14 +53,12 @@ impl Fx<'_, '_> {
         self.b.ins().select(is_zero, zero, quotient)
     }
 
-    /// A scalar quotient or remainder by the constant with these bits.
-    fn divide_by(&mut self, rem: bool, elem: DType, x: Value, bits: u64) -> Value {
+    /// A scalar quotient by the constant with these bits.
+    fn quotient(&mut self, elem: DType, x: Value, bits: u64) -> Value {
         let width = elem.size() as u8;
-        let shift = 64 - 8 * width as u32;
         let signed = elem.is_signed();
-        let divisor = if signed { ((bits << shift) as i64 >> shift) as i128 } else { bits as i128 };
-        let quotient = match divisor {
-            0 => return self.iconst(width, 0),
+        match value_of(elem, bits) {
+            0 => self.iconst(width, 0),
             1 => x,
             -1 => self.b.ins().ineg(x),
             d if d > 0 && (d as u128).is_power_of_two() => self.by_power(signed, width, x, d.trailing_zeros()),
@@ -65,14 +73,17 @@ impl Fx<'_, '_> {
                 let q = if width == 8 && !signed { self.by_unsigned(n, d as u64) } else { self.by_signed(n, d as i64) };
                 if width == 8 { q } else { self.b.ins().ireduce(narrow, q) }
             }
-        };
-        if !rem {
-            return quotient;
         }
-        if divisor == 1 || divisor == -1 {
+    }
+
+    /// The scalar remainder of `x` by the constant, given its quotient.
+    fn remainder(&mut self, elem: DType, x: Value, bits: u64, quotient: Value) -> Value {
+        let width = elem.size() as u8;
+        let divisor = value_of(elem, bits);
+        if matches!(divisor, -1..=1) {
             return self.iconst(width, 0);
         }
-        if !signed && (divisor as u128).is_power_of_two() {
+        if !elem.is_signed() && (divisor as u128).is_power_of_two() {
             let mask = self.iconst(width, divisor as u64 - 1);
             return self.b.ins().band(x, mask);
         }
@@ -128,6 +139,12 @@ impl Fx<'_, '_> {
         let sum = self.b.ins().iadd(half, high);
         self.b.ins().ushr(sum, shift)
     }
+}
+
+/// The number that a lane's bits stand for.
+fn value_of(elem: DType, bits: u64) -> i128 {
+    let shift = 64 - 8 * elem.size() as u32;
+    if elem.is_signed() { ((bits << shift) as i64 >> shift) as i128 } else { bits as i128 }
 }
 
 /// `(m, s)` such that `n / d` is the high half of `n * m` (plus or minus `n` where the sign of `m` is not `d`'s), shifted

@@ -78,14 +78,14 @@ impl Fx<'_, '_> {
         })
     }
 
-    /// Minimum or maximum of vectors by the x86 instructions, which give `y` if either operand is NaN.
+    /// Minimum or maximum of vectors by a choice that gives `y` if either operand is NaN, as the x86 instructions do.
     fn pick(&mut self, op: BinOp, elem: DType, x: Value, y: Value, x_is_number: bool) -> Value {
         let ty = if elem == DType::F64 { types::F64X2 } else { types::F32X4 };
         let before = match op {
             BinOp::Min => self.b.ins().fcmp(FloatCC::LessThan, x, y),
             _ => self.b.ins().fcmp(FloatCC::LessThan, y, x),
         };
-        // Exactly this form becomes the one instruction.
+        // Exactly this form becomes the one instruction of x86.
         let before = self.as_type(before, ty);
         let picked = self.b.ins().bitselect(before, x, y);
         if x_is_number {

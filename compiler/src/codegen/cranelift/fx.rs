@@ -139,6 +139,10 @@ pub(super) struct Fx<'a, 'f> {
     pub(super) pointer_plan: HashMap<u32, Vec<(u32, u32)>>,
     /// Addresses made from them, by buffer and register.
     pub(super) pointers: HashMap<(u32, u32), Value>,
+    /// Vector constants of the statement at hand, so that the pieces of one operation share them.
+    pub(super) constants: HashMap<(Clif, u64), Value>,
+    /// Scalar quotients by constants that are in scope, by dividend and divisor: a remainder needs the same.
+    pub(super) quotients: HashMap<(u32, u64), Value>,
 }
 
 impl Fx<'_, '_> {
@@ -163,6 +167,15 @@ impl Fx<'_, '_> {
 
     /// A vector with `bits` in every lane of `width` bytes, of type `ty`.
     pub(super) fn splat_const(&mut self, ty: Clif, width: u8, bits: u64) -> Value {
+        if let Some(value) = self.constants.get(&(ty, bits)) {
+            return *value;
+        }
+        let value = self.new_splat_const(ty, width, bits);
+        self.constants.insert((ty, bits), value);
+        value
+    }
+
+    fn new_splat_const(&mut self, ty: Clif, width: u8, bits: u64) -> Value {
         if self.caps.splat_constants() {
             let lane = if ty.lane_type() == types::F32 {
                 self.scalar_const(DType::F32, bits)
@@ -205,20 +218,16 @@ impl Fx<'_, '_> {
             return val;
         }
         let lane_bits = if ty.elem == DType::Bool && bits != 0 { u64::MAX } else { bits };
-        let (mut vector, mut scalar) = (None, None);
+        let mut scalar = None;
         for chunk in self.chunks_of(&val) {
-            let piece = if chunk.vector {
-                match vector {
-                    Some(piece) => piece,
-                    None => self.splat_const(clif_vector(ty.elem, width), width, lane_bits),
-                }
-            } else {
-                match scalar {
-                    Some(piece) => piece,
-                    None => self.scalar_const(ty.elem, bits),
-                }
+            let piece = match (chunk.vector, scalar) {
+                (true, _) => self.splat_const(clif_vector(ty.elem, width), width, lane_bits),
+                (false, Some(piece)) => piece,
+                (false, None) => self.scalar_const(ty.elem, bits),
             };
-            *(if chunk.vector { &mut vector } else { &mut scalar }) = Some(piece);
+            if !chunk.vector {
+                scalar = Some(piece);
+            }
             val.pieces.push(piece);
         }
         val

@@ -99,8 +99,8 @@ impl Fx<'_, '_> {
             let rounded = self.b.ins().iadd(rounded, odd);
             // Adding could carry a NaN over: it keeps its top bits and becomes quiet.
             let quiet = self.or_const(bits, vector, 0x0040_0000);
-            let nan = self.b.ins().fcmp(FloatCC::NotEqual, x, x);
-            let out = self.choose(vector, nan, quiet, rounded);
+            let number = self.b.ins().fcmp(FloatCC::Equal, x, x);
+            let out = self.choose(vector, number, rounded, quiet);
             return self.shr(out, 16);
         }
         let size = self.and_const(bits, vector, 0x7fff_ffff);
@@ -134,8 +134,8 @@ impl Fx<'_, '_> {
         let out = self.choose(vector, large, infinity, finite);
         let payload = self.and_const(last, vector, 0x3ff);
         let quiet = self.or_const(payload, vector, 0x7e00);
-        let nan = self.b.ins().fcmp(FloatCC::NotEqual, x, x);
-        let out = self.choose(vector, nan, quiet, out);
+        let number = self.b.ins().fcmp(FloatCC::Equal, x, x);
+        let out = self.choose(vector, number, out, quiet);
         self.b.ins().bor(out, sign)
     }
 

@@ -63,7 +63,7 @@ impl Caps {
 
     /// Lane-wise minimum and maximum of floats that give NaN for NaN in a few instructions.
     pub(super) fn nan_min_max(&self) -> bool {
-        !self.x86()
+        self.aarch64()
     }
 
     /// Product of integer lanes of `width` bytes.

@@ -43,15 +43,16 @@ impl Fx<'_, '_> {
             return self.b.ins().load(clif_scalar(elem), access_flags(), base, at);
         }
         let ty = clif_vector(elem, width);
+        // The lanes past the chunk hold copies: nobody looks at them, and a broadcast is shorter than clearing them.
         let part = match chunk.lanes * width as u16 {
             16 => return self.b.ins().load(ty, access_flags(), base, at),
             8 => {
                 let scalar = self.b.ins().load(types::F64, access_flags(), base, at);
-                self.b.ins().scalar_to_vector(types::F64X2, scalar)
+                self.b.ins().splat(types::F64X2, scalar)
             }
             _ => {
                 let scalar = self.b.ins().load(types::F32, access_flags(), base, at);
-                self.b.ins().scalar_to_vector(types::F32X4, scalar)
+                self.b.ins().splat(types::F32X4, scalar)
             }
         };
         self.as_type(part, ty)

@@ -35,6 +35,8 @@ pub(super) fn kernel(kernel: &Kernel, isa: &Isa, b: FunctionBuilder<'_>) -> Res 
         tile_hi: None,
         pointer_plan: uses.pointers,
         pointers: HashMap::new(),
+        constants: HashMap::new(),
+        quotients: HashMap::new(),
     };
     let entry = fx.b.create_block();
     fx.b.append_block_params_for_function_params(entry);
@@ -43,6 +45,7 @@ pub(super) fn kernel(kernel: &Kernel, isa: &Isa, b: FunctionBuilder<'_>) -> Res 
     let args = fx.b.block_params(entry)[0];
     fx.arguments(args, &uses.bufs, &uses.scalars, uses.tile);
     for var in 0..kernel.vars.len() {
+        fx.constants.clear();
         fx.declare(Var(var as u32))?;
     }
     if fx.block(&kernel.body)? == Flow::Open {
@@ -121,15 +124,20 @@ impl Fx<'_, '_> {
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Res<Flow> {
+        let outside = self.quotients.clone();
+        let mut flow = Flow::Open;
         for stmt in stmts {
-            if self.stmt(stmt)? == Flow::Returned {
-                return Ok(Flow::Returned);
+            flow = self.stmt(stmt)?;
+            if flow == Flow::Returned {
+                break;
             }
         }
-        Ok(Flow::Open)
+        self.quotients = outside;
+        Ok(flow)
     }
 
     fn stmt(&mut self, stmt: &Stmt) -> Res<Flow> {
+        self.constants.clear();
         match stmt {
             Stmt::Let(reg, op) => {
                 self.b.set_srcloc(SourceLoc::new(reg.0));
