@@ -240,7 +240,7 @@ impl Fx<'_, '_> {
     }
 
     /// A single `Bool` or a lane of a mask as a lane of a mask vector.
-    pub(super) fn to_vector_lane(&mut self, value: Value, elem: DType, width: u8) -> Value {
+    pub(super) fn vector_lane(&mut self, value: Value, elem: DType, width: u8) -> Value {
         if elem != DType::Bool {
             return value;
         }

@@ -66,11 +66,11 @@ impl Fx<'_, '_> {
             return *only;
         }
         let clif = clif_vector(elem, width);
-        let first = self.to_vector_lane(lanes[0], elem, width);
+        let first = self.vector_lane(lanes[0], elem, width);
         let mut out = self.b.ins().splat(clif, first);
         for (i, lane) in lanes.iter().enumerate().skip(1) {
             if *lane != lanes[0] {
-                let lane = self.to_vector_lane(*lane, elem, width);
+                let lane = self.vector_lane(*lane, elem, width);
                 out = self.b.ins().insertlane(out, lane, i as u8);
             }
         }

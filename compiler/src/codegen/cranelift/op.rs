@@ -178,7 +178,7 @@ impl Fx<'_, '_> {
         let at = chunks.iter().position(|c| (c.first..c.first + c.lanes).contains(&lane)).ok_or("a lane too high")?;
         let piece = into.pieces[at];
         into.pieces[at] = if chunks[at].vector {
-            let value = self.to_vector_lane(value, into.ty.elem, into.width);
+            let value = self.vector_lane(value, into.ty.elem, into.width);
             self.b.ins().insertlane(piece, value, (lane - chunks[at].first) as u8)
         } else {
             value
