@@ -123,7 +123,8 @@ pub enum Cmp {
 /// Horizontal reductions of a vector to a scalar.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Horizontal {
-    /// Sum, pairwise: lane i with lane i + n/2, and so on (odd counts: the last lane is added at the end).
+    /// Sum, pairwise: lane i with lane i + n/2, and so on. Where a count is odd, the last lane waits until the others are
+    /// one, and is added then: of three lanes `(a + b) + c`, of seven `(((a + d) + (b + e)) + (c + f)) + g`.
     Add,
     /// Product, in the same order.
     Mul,

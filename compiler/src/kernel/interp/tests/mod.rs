@@ -270,3 +270,71 @@ fn half_stores_round_to_nearest_even_and_loads_widen() {
         assert_eq!(out[5..], out[..5], "{dtype}");
     }
 }
+
+/// Kernel text with numbers and words exchanged at random either fails to parse, or breaks a rule, or runs to an end.
+#[test]
+fn mangled_kernels_never_panic() {
+    const TEXT: &str = "kernel \"k\" { b0: read f32 b1: write f32 b2: write i8 scalars 2 v0: f32x4 v1: i64
+        %0: i64 = tile.lo %1: i64 = scalar 1 %2: i64 = const 3 %3: f32x4 = const 0.5
+        for %4 in %0..%1 step 2 { %5: f32x4 = load b0[%4 + 1] %6: f32x4 = fma %5, %3, %3 %7: boolx4 = lt %6, %5
+          %8: f32x4 = select %7, %6, %3 v0 = %8 %9: f32 = extract %8[1] %10: f32 = hadd %8 %11: f32 = rem %9, %10
+          store b1[%4 - 1] = %11 %12: i64 = div %4, %2 %13: i64 = shl %12, %2 v1 = %13 }
+        while { %14: i64 = get v1 %15: bool = gt %14, %2 } %15 { %16: i64 = sub %14, %2 v1 = %16 }
+        %17: i8 = cast %2 %19: bool = ne %2, %1 if %19 { store b2[%2] = %17 return 1 } else { %18: f32x4 = get v0 store b1[%0] = %18 } }";
+    let words: Vec<String> = TEXT.split(' ').map(str::to_string).collect();
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 16) as usize % below
+    };
+    let (mut ran, mut trapped, mut invalid) = (0, 0, 0);
+    for _ in 0..4_000 {
+        let mut words = words.clone();
+        let mut changes = 1 + random(2);
+        while changes > 0 {
+            let (to, from) = (random(words.len()), random(words.len()));
+            if words[to].starts_with(|c: char| c.is_ascii_digit()) {
+                let closing = words[to].ends_with(']');
+                let number = ["0", "1", "9", "-2", "300", "9223372036854775807"][random(6)];
+                words[to] = if closing {
+                    format!("{number}]")
+                } else {
+                    number.to_string()
+                };
+            } else if words[to].chars().next() == words[from].chars().next() {
+                words[to] = words[from].clone();
+            } else {
+                continue;
+            }
+            changes -= 1;
+        }
+        let Ok(kernel) = parse(&words.join(" ")) else {
+            continue;
+        };
+        let input = [0x3f; 40];
+        let (mut floats, mut bytes) = ([0; 40], [0; 7]);
+        let mut bufs = [
+            Memory::Read(&input),
+            Memory::Write(&mut floats),
+            Memory::Write(&mut bytes),
+        ];
+        let scalars = vec![5; kernel.scalars.min(4) as usize];
+        match run(
+            &kernel,
+            &mut bufs[..kernel.bufs.len().min(3)],
+            &scalars,
+            1..4,
+            10_000,
+        ) {
+            Ok(_) => ran += 1,
+            Err(Trap::Invalid(_)) => invalid += 1,
+            Err(_) => trapped += 1,
+        }
+    }
+    assert!(
+        ran > 100 && trapped > 100 && invalid > 100,
+        "{ran} {trapped} {invalid}"
+    );
+}

@@ -287,3 +287,20 @@ fn integers_are_refused() {
     let x = b.scalar(0);
     exp(&mut b, x);
 }
+
+#[test]
+fn math_kernels_read_back_from_their_text() {
+    for elem in [DType::F32, DType::F64] {
+        for function in [
+            exp, expm1, log, log1p, sin, tan, acos, atan, sinh, tanh, acosh, erf, gelu, mish,
+        ] {
+            let kernel = kernel(elem, 4, 64, &|b, x, _| function(b, x));
+            assert_eq!(crate::kernel::verify::verify(&kernel), Ok(()));
+            assert_eq!(crate::kernel::text::parse(&kernel.to_string()), Ok(kernel));
+        }
+        for function in [pow, atan2, fmod] {
+            let kernel = kernel(elem, 4, 64, &function);
+            assert_eq!(crate::kernel::text::parse(&kernel.to_string()), Ok(kernel));
+        }
+    }
+}
