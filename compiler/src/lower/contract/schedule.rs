@@ -125,8 +125,9 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
 
 /// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
 fn tiles(target: &Target, lanes: u16) -> Vec<(usize, usize)> {
-    // Two registers stay free for what the code generator needs.
-    let room = target.regs.saturating_sub(if target.regs > 16 { 3 } else { 1 }) as usize;
+    // A few registers stay free for copies and for what the epilogue holds.
+    let free = if target.regs > 16 || target.overwrites { 3 } else { 1 };
+    let room = target.regs.saturating_sub(free) as usize;
     let scalar_limit = if lanes == 1 { 4 } else { usize::MAX };
     let mut out = vec![];
     for mr in 1..=14.min(scalar_limit) {
@@ -158,11 +159,11 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
     let k = guess_product(&form.ks);
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let step = |flat: Int| s.n.and_then(|n| coef(flat, n)).and_then(|c| c.as_const());
-    // Loads of one vector.
+    // Loads of one vector, or what costs as much.
     let v_loads = match step(v.flat) {
         _ if v.data.is_some() => 1.0,
         Some(1) => 1.0,
-        Some(2) if s.lanes > 1 => 2.0,
+        Some(2) if s.lanes > 1 => 4.0,
         _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
         _ => 1.0,
     };
@@ -171,7 +172,14 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
     let multiplies = accumulators as f64 / 2.0;
     let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;
     let latency = 4.0 / ways(accumulators, k) as f64;
-    let per_term = multiplies.max(loads).max(latency) + 0.25;
+    let mut per_term = multiplies.max(loads).max(latency);
+    if target.overwrites {
+        // One copy to all lanes a cycle, and six instructions of any kind.
+        let copies = (rows - 1) * (groups.len() - 1);
+        let all = (accumulators + copies + 2 * rows) as f64 + v_loads * groups.len() as f64;
+        per_term = per_term.max(rows as f64).max(all / 6.0);
+    }
+    per_term += 0.25;
     let contiguous = s.n.is_none_or(|n| coef(form.out, n) == Some(Int::new(1)));
     let store = if contiguous { 2.0 } else { 2.0 + 2.0 * f64::from(s.lanes) };
     let rows_apart = if s.m.len() > 1 { 6.0 * rows as f64 } else { 0.0 };

@@ -12,6 +12,9 @@ pub(super) struct Target {
     pub regs: u32,
     /// A multiplication can take one element of a vector for all lanes.
     pub by_element: bool,
+    /// A multiply-add overwrites a factor rather than the sum, which costs copies and a register; copying an element to
+    /// all lanes takes an instruction after its load.
+    pub overwrites: bool,
     /// Bytes of the second-level cache, or of the first if that is all.
     pub cache: u32,
 }
@@ -34,6 +37,7 @@ impl Target {
             lanes,
             regs,
             by_element: cpu.arch == Arch::Aarch64 && lanes > 1,
+            overwrites: narrow && lanes > 1,
             cache: cpu.l2_bytes.max(cpu.l1d_bytes).max(16 << 10),
         }
     }

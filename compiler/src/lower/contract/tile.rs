@@ -316,7 +316,9 @@ impl<'a> Gen<'a> {
             for r in 0..rows {
                 for g in 0..groups {
                     let b = self.b_value(tile, r, g, quads);
-                    accs[r][g] = self.e.b.fma(vs[g], b, accs[r][g]);
+                    // The factor named first may be overwritten: one that is not used again.
+                    let (x, y) = if g + 1 == groups && r + 1 < rows { (b, vs[g]) } else { (vs[g], b) };
+                    accs[r][g] = self.e.b.fma(x, y, accs[r][g]);
                 }
             }
         } else {
@@ -332,7 +334,8 @@ impl<'a> Gen<'a> {
                         _ => self.b_value(tile, r, g, quads),
                     };
                     held[r].push((lanes, b));
-                    accs[r][g] = self.e.b.fma(v, b, accs[r][g]);
+                    let (x, y) = if g + 1 == groups && r + 1 < rows { (b, v) } else { (v, b) };
+                    accs[r][g] = self.e.b.fma(x, y, accs[r][g]);
                 }
             }
         }
