@@ -214,7 +214,7 @@ fn dropout_drops_only_in_training() {
     let half = Some(value(DType::F32, &[], &[0.5]));
     let out = run("Dropout", 13, &[Some(x.clone()), half.clone(), flag(0.0)], &[], 2).unwrap();
     assert_eq!((out[0].data.clone(), out[1].data.clone()), (x.data.clone(), vec![1.0; 8]));
-    let out = run("Dropout", 13, &[Some(x.clone()), half, flag(1.0)], &[("seed", Float(1.0))], 2).unwrap();
+    let out = run("Dropout", 13, &[Some(x.clone()), half, flag(1.0)], &[("seed", I(1))], 2).unwrap();
     let dropped = out[1].data.iter().filter(|m| **m == 0.0).count();
     assert!((1..8).contains(&dropped), "{dropped} of 8 dropped");
     for (k, (y, m)) in out[0].data.iter().zip(&out[1].data).enumerate() {

@@ -6,7 +6,7 @@
 //! node's name, since a plan keeps no state between runs: each run then gives the same numbers.
 
 use super::operand::{Operand, convert, need_float, need_one, onnx_type};
-use super::{Call, Expand};
+use super::{AttrValue, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
 use crate::te::cx::flatten;
@@ -32,8 +32,10 @@ struct Stream(u64);
 impl Stream {
     /// The stream of a node; `part` tells several streams of one node apart.
     fn of(cx: &Cx, call: &Call, part: u64) -> OpResult<Stream> {
-        let start = match call.opt_float("seed")? {
-            Some(s) => u64::from(s.to_bits()),
+        // Dropout has an integer seed, the others a float.
+        let start = match call.attrs.get("seed") {
+            Some(AttrValue::Int(s)) => *s as u64,
+            Some(_) => u64::from(call.float("seed", 0.0)?.to_bits()),
             // FNV-1a.
             None => cx.node.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
         };
