@@ -27,7 +27,7 @@ impl Host {
     /// This machine, by asking its CPU or operating system.
     #[cfg(feature = "std")]
     pub fn detect() -> Host {
-        Host::with_features(graphmend_targets::native().map_or(Features::NONE, |cpu| cpu.features))
+        Host::with_features(graphmend_targets::native_features())
     }
 }
 

@@ -118,6 +118,12 @@ fn features() -> Features {
     Features::NONE
 }
 
+/// What this machine's CPU can do; empty on an architecture that GraphMend has no code for. Unlike [`native`], this reads
+/// no files: it is part of every start of a program.
+pub fn native_features() -> Features {
+    features()
+}
+
 /// This machine, named `native`. `None` on an architecture that GraphMend has no code for.
 pub fn native() -> Option<Cpu> {
     let arch = Arch::of_this_program()?;

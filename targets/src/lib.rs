@@ -25,7 +25,7 @@ mod presets;
 pub use arch::Arch;
 pub use cpu::Cpu;
 #[cfg(feature = "std")]
-pub use detect::native;
+pub use detect::{native, native_features};
 pub use features::{FeatureDisplay, Features, UnknownFeature};
 pub use names::{Suggestions, suggestions};
 pub use presets::{aliases, lookup, presets};
