@@ -1,18 +1,11 @@
 //! Loops, branches, variables, returns and parameters: machine code against the interpreter.
 
-use crate::host::{load, runnable};
+use crate::host::{Call, load, runnable};
 use crate::values::{Rng, any, from_bytes, same, show, to_bytes};
 use graphmend_compiler::dtype::DType;
 use graphmend_compiler::kernel::interp::{Memory, run};
 use graphmend_compiler::kernel::ir::*;
 use graphmend_compiler::kernel::text::parse;
-
-/// What to call a kernel with.
-pub struct Call {
-    pub bufs: Vec<Vec<u8>>,
-    pub scalars: Vec<i64>,
-    pub tile: (i64, i64),
-}
 
 impl Call {
     pub fn random(kernel: &Kernel, elements: usize, rng: &mut Rng) -> Call {
@@ -25,30 +18,40 @@ impl Call {
     }
 }
 
+/// What the interpreter makes of a call.
+pub fn interpret(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
+    let mut bufs = call.bufs.clone();
+    let mut memory: Vec<Memory> = bufs.iter_mut().map(|buf| Memory::Write(buf)).collect();
+    let outcome = run(kernel, &mut memory, &call.scalars, call.tile.0..call.tile.1, 1_000_000);
+    (outcome.unwrap_or_else(|error| panic!("{error}\n{kernel}")), bufs)
+}
+
+/// Compares status and buffers.
+pub fn compare(target: &str, kernel: &Kernel, got: &(u32, Vec<Vec<u8>>), want: &(u32, Vec<Vec<u8>>)) {
+    assert_eq!(got.0, want.0, "{target}\n{kernel}");
+    for (number, (param, (got, want))) in kernel.bufs.iter().zip(got.1.iter().zip(&want.1)).enumerate() {
+        let (got, want) = (from_bytes(param.dtype, got), from_bytes(param.dtype, want));
+        for (at, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!(
+                same(param.dtype, *got, *want),
+                "{target}: b{number}[{at}] is {}, not {}\n{kernel}",
+                show(param.dtype, *got),
+                show(param.dtype, *want)
+            );
+        }
+    }
+}
+
 /// Runs a kernel in the interpreter and on every target of this machine; gives the status and what the interpreter left in
 /// memory.
 pub fn agree(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
-    let mut expected = call.bufs.clone();
-    let mut memory: Vec<Memory> = expected.iter_mut().map(|buf| Memory::Write(buf)).collect();
-    let outcome = run(kernel, &mut memory, &call.scalars, call.tile.0..call.tile.1, 1_000_000);
-    let status = outcome.unwrap_or_else(|error| panic!("{error}\n{kernel}"));
+    let expected = interpret(kernel, call);
     for (name, target) in runnable() {
-        let loaded = load(kernel, target);
         let mut bufs = call.bufs.clone();
-        assert_eq!(loaded.call(&mut bufs, &call.scalars, call.tile), status, "{name}\n{kernel}");
-        for (number, (param, (got, want))) in kernel.bufs.iter().zip(bufs.iter().zip(&expected)).enumerate() {
-            let (got, want) = (from_bytes(param.dtype, got), from_bytes(param.dtype, want));
-            for (at, (got, want)) in got.iter().zip(&want).enumerate() {
-                assert!(
-                    same(param.dtype, *got, *want),
-                    "{name}: b{number}[{at}] is {}, not {}\n{kernel}",
-                    show(param.dtype, *got),
-                    show(param.dtype, *want)
-                );
-            }
-        }
+        let status = load(kernel, target).call(&mut bufs, &call.scalars, call.tile);
+        compare(name, kernel, &(status, bufs), &expected);
     }
-    (status, expected)
+    expected
 }
 
 fn kernel(text: &str) -> Kernel {

@@ -1,10 +1,23 @@
-//! Runs compiled kernels in this process.
+//! Runs compiled kernels: in this process, or under an emulator.
 
 use graphmend_cache_format::abi::{KernelArgs, KernelFn};
 use graphmend_compiler::codegen::{CompiledKernel, Isa, Target};
 use graphmend_compiler::kernel::ir::Kernel;
-use graphmend_targets::{lookup, native};
+use graphmend_targets::features::riscv;
+use graphmend_targets::{Arch, lookup, native};
 use memmap2::{Mmap, MmapMut};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What to call a kernel with.
+#[derive(Clone)]
+pub struct Call {
+    pub bufs: Vec<Vec<u8>>,
+    pub scalars: Vec<i64>,
+    pub tile: (i64, i64),
+}
 
 /// A kernel in executable memory.
 pub struct Loaded {
@@ -56,4 +69,103 @@ pub fn targets() -> Vec<(&'static str, Target)> {
 pub fn load(kernel: &Kernel, target: Target) -> Loaded {
     let compiled = Isa::cached(target).and_then(|isa| isa.compile(kernel));
     Loaded::new(&compiled.unwrap_or_else(|error| panic!("{error}\n{kernel}")))
+}
+
+/// A kind of machine that is emulated.
+pub struct Emulated {
+    pub name: &'static str,
+    gcc: &'static str,
+    qemu: &'static [&'static str],
+}
+
+/// One machine for each way that code is generated for other instruction sets.
+pub const EMULATED: [Emulated; 4] = [
+    Emulated { name: "rpi4", gcc: "aarch64-linux-gnu-gcc", qemu: &["qemu-aarch64", "-cpu", "cortex-a72"] },
+    Emulated { name: "riscv64", gcc: "riscv64-linux-gnu-gcc", qemu: &["qemu-riscv64", "-cpu", "rv64"] },
+    Emulated {
+        name: "rv64gcv",
+        gcc: "riscv64-linux-gnu-gcc",
+        qemu: &["qemu-riscv64", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"],
+    },
+    Emulated {
+        name: "spacemit-x60",
+        gcc: "riscv64-linux-gnu-gcc",
+        qemu: &[
+            "qemu-riscv64",
+            "-cpu",
+            "rv64,v=true,vlen=256,vext_spec=v1.0,zba=true,zbb=true,zbc=true,zbs=true",
+        ],
+    },
+];
+
+impl Emulated {
+    pub fn target(&self) -> Target {
+        let target = Target::from(&lookup(self.name).unwrap_or_else(|| panic!("no target {}", self.name)));
+        match target.arch {
+            // QEMU has it from version 8 on only.
+            Arch::Riscv64 => Target { features: target.features.without(riscv::ZICOND), ..target },
+            _ => target,
+        }
+    }
+
+    /// Builds the program that runs jobs.
+    fn runner(&self) -> PathBuf {
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/codegen/runner.c");
+        // One for each use: tests run side by side.
+        static USES: AtomicU32 = AtomicU32::new(0);
+        let number = USES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("runner-{}-{}-{number}", self.name, std::process::id());
+        let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let gcc = Command::new(self.gcc).args(["-O1", "-static", "-o"]).arg(&program).arg(source).status();
+        assert!(gcc.as_ref().is_ok_and(|status| status.success()), "{}: {gcc:?}", self.gcc);
+        program
+    }
+
+    /// Runs all jobs in one process; gives each one's status and buffers.
+    pub fn run(&self, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {
+        fn put(input: &mut Vec<u8>, number: usize) {
+            input.extend((number as u32).to_le_bytes());
+        }
+        let isa = Isa::cached(self.target()).unwrap();
+        let mut input = Vec::new();
+        put(&mut input, jobs.len());
+        for (kernel, call) in jobs {
+            let compiled = isa.compile(kernel).unwrap_or_else(|error| panic!("{}: {error}\n{kernel}", self.name));
+            put(&mut input, compiled.code.len());
+            input.extend(&compiled.code);
+            put(&mut input, call.bufs.len());
+            for buf in &call.bufs {
+                put(&mut input, buf.len());
+                input.extend(buf);
+            }
+            put(&mut input, call.scalars.len());
+            call.scalars.iter().chain([&call.tile.0, &call.tile.1]).for_each(|v| input.extend(v.to_le_bytes()));
+        }
+        let runner = self.runner();
+        let mut child = Command::new(self.qemu[0])
+            .args(&self.qemu[1..])
+            .arg(&runner)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", self.qemu[0]));
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        std::fs::remove_file(&runner).unwrap();
+        assert!(output.status.success(), "{}: {}", self.name, output.status);
+        writer.join().unwrap().unwrap();
+        let mut rest = &output.stdout[..];
+        let mut take = |bytes: usize| {
+            let (head, tail) = rest.split_at(bytes);
+            rest = tail;
+            head.to_vec()
+        };
+        let results = jobs.iter().map(|(_, call)| {
+            let status = take(4);
+            let status = u32::from_le_bytes([status[0], status[1], status[2], status[3]]);
+            (status, call.bufs.iter().map(|buf| take(buf.len())).collect())
+        });
+        results.collect()
+    }
 }

@@ -1,7 +1,7 @@
 //! Operations that move lanes: machine code against the interpreter, and for all targets that it compiles.
 
-use crate::control::{Call, agree};
-use crate::host::targets;
+use crate::control::agree;
+use crate::host::{Call, targets};
 use crate::values::{REGISTER_TYPES, Rng};
 use graphmend_compiler::codegen::Isa;
 use graphmend_compiler::dtype::DType;
@@ -42,7 +42,7 @@ fn check(kernel: &Kernel, rng: &mut Rng) {
 }
 
 /// All kernels of this file.
-fn kernels() -> Vec<Kernel> {
+pub fn kernels() -> Vec<Kernel> {
     let mut out = Vec::new();
     let mut rng = Rng(21);
     for elem in REGISTER_TYPES {

@@ -1,7 +1,7 @@
 //! Every lane-wise operation for every type and several lane counts: it compiles for all targets, and where this machine can
 //! run the code, gives what one lane of the interpreter gives.
 
-use crate::host::{load, runnable, targets};
+use crate::host::{Call, Emulated, load, runnable, targets};
 use crate::values::{REGISTER_TYPES, Rng, any, edges, from_bytes, same, show, to_bytes};
 use graphmend_compiler::codegen::Isa;
 use graphmend_compiler::dtype::DType;
@@ -79,14 +79,39 @@ fn operands(case: &Case, count: usize, constant: Option<u64>, rng: &mut Rng) -> 
     lists
 }
 
+/// Values to apply an operation to: as many in each list, a multiple of all lane counts.
+fn inputs(case: &Case, constant: Option<u64>) -> Vec<Vec<u64>> {
+    let count = if case.ins.len() == 1 { 480 } else { 2640 };
+    operands(case, count, constant, &mut Rng(7))
+}
+
+fn call(case: &Case, lists: &[Vec<u64>]) -> Call {
+    let count = lists[0].len();
+    let mut bufs: Vec<Vec<u8>> = case.ins.iter().zip(lists).map(|(elem, list)| to_bytes(*elem, list)).collect();
+    bufs.push(vec![0xee; count * case.out.size()]);
+    Call { bufs, scalars: vec![count as i64], tile: (0, 0) }
+}
+
+fn compare(target: &str, case: &Case, kernel: &Kernel, lists: &[Vec<u64>], out: &[u8]) {
+    for (at, value) in from_bytes(case.out, out).iter().enumerate() {
+        let lane: Vec<u64> = lists.iter().map(|list| list[at]).collect();
+        let expected = (case.expect)(&lane);
+        assert!(
+            expected.iter().any(|e| same(case.out, *e, *value)),
+            "{target}: {} of {:?}: got {}, expected {:?}\n{kernel}",
+            case.name,
+            lane.iter().zip(&case.ins).map(|(v, elem)| show(*elem, *v)).collect::<Vec<_>>(),
+            show(case.out, *value),
+            expected.iter().map(|v| show(case.out, *v)).collect::<Vec<_>>(),
+        );
+    }
+}
+
 fn check(case: &Case, all_lanes: &[u16], constant: Option<u64>) {
     if cfg!(target_arch = "x86_64") {
         assert!(!runnable().is_empty());
     }
-    let mut rng = Rng(7);
-    // A multiple of all lane counts.
-    let count = if case.ins.len() == 1 { 480 } else { 2640 };
-    let lists = operands(case, count, constant, &mut rng);
+    let lists = inputs(case, constant);
     for &lanes in all_lanes {
         if case.scalars_only && lanes > 1 {
             continue;
@@ -94,23 +119,31 @@ fn check(case: &Case, all_lanes: &[u16], constant: Option<u64>) {
         let kernel = kernel(case, lanes, constant);
         for (target, cpu) in runnable() {
             let loaded = load(&kernel, cpu);
-            let mut bufs: Vec<Vec<u8>> = case.ins.iter().zip(&lists).map(|(elem, list)| to_bytes(*elem, list)).collect();
-            bufs.push(vec![0xee; count * case.out.size()]);
-            assert_eq!(loaded.call(&mut bufs, &[count as i64], (0, 0)), 0);
-            let got = from_bytes(case.out, bufs.last().unwrap());
-            for (at, value) in got.iter().enumerate() {
-                let lane: Vec<u64> = lists.iter().map(|list| list[at]).collect();
-                let expected = (case.expect)(&lane);
-                assert!(
-                    expected.iter().any(|e| same(case.out, *e, *value)),
-                    "{target}: {} of {:?}: got {}, expected {:?}\n{kernel}",
-                    case.name,
-                    lane.iter().zip(&case.ins).map(|(v, elem)| show(*elem, *v)).collect::<Vec<_>>(),
-                    show(case.out, *value),
-                    expected.iter().map(|v| show(case.out, *v)).collect::<Vec<_>>(),
-                );
+            let mut call = call(case, &lists);
+            assert_eq!(loaded.call(&mut call.bufs, &call.scalars, call.tile), 0);
+            compare(target, case, &kernel, &lists, call.bufs.last().unwrap());
+        }
+    }
+}
+
+/// Every operation for lane counts that use all kinds of pieces, on an emulated machine.
+pub fn check_emulated(machine: &Emulated) {
+    let cases: Vec<Case> =
+        [un_cases(), bin_cases(), cmp_cases(), other_cases(), cast_cases(), half_cases()].into_iter().flatten().collect();
+    let mut tried = Vec::new();
+    let mut jobs = Vec::new();
+    for case in &cases {
+        let lists = inputs(case, None);
+        for lanes in [1, 3, 8, 24] {
+            if !case.scalars_only || lanes == 1 {
+                jobs.push((kernel(case, lanes, None), call(case, &lists)));
+                tried.push((case, lists.clone()));
             }
         }
+    }
+    for ((case, lists), ((kernel, _), (status, bufs))) in tried.iter().zip(jobs.iter().zip(machine.run(&jobs))) {
+        assert_eq!(status, 0);
+        compare(machine.name, case, kernel, lists, bufs.last().unwrap());
     }
 }
 
@@ -306,19 +339,18 @@ fn conversions_give_the_interpreters_lanes() {
     cast_cases().iter().for_each(|case| check(case, LANES, None));
 }
 
-#[test]
-fn half_buffers_convert_on_load_and_round_on_store() {
+fn half_cases() -> Vec<Case> {
+    let mut out = Vec::new();
     for half in [DType::F16, DType::BF16] {
-        let load = Case {
+        out.push(Case {
             name: format!("load {half}"),
             ins: vec![half],
             out: DType::F32,
             scalars_only: false,
             op: Box::new(|r| Op::Bitcast(DType::F32, r[0])),
             expect: Box::new(move |v| vec![scalar::cast(DType::F32, half, v[0])]),
-        };
-        check(&load, LANES, None);
-        let store = Case {
+        });
+        out.push(Case {
             name: format!("store {half}"),
             ins: vec![DType::F32],
             out: half,
@@ -331,9 +363,14 @@ fn half_buffers_convert_on_load_and_round_on_store() {
                     _ => half::bf16::from_f32(x).to_bits() as u64,
                 }]
             }),
-        };
-        check(&store, LANES, None);
+        });
     }
+    out
+}
+
+#[test]
+fn half_buffers_convert_on_load_and_round_on_store() {
+    half_cases().iter().for_each(|case| check(case, LANES, None));
 }
 
 #[test]

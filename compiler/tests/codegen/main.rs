@@ -1,6 +1,7 @@
 //! Machine code against the meaning of the kernel IR.
 
 mod control;
+mod emulated;
 mod host;
 mod lanes;
 mod lanewise;

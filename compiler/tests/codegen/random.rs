@@ -1,7 +1,7 @@
 //! Random kernels: machine code against the interpreter, and compiled for all targets.
 
-use crate::control::{Call, agree};
-use crate::host::targets;
+use crate::control::agree;
+use crate::host::{Call, targets};
 use crate::values::{REGISTER_TYPES, Rng, any};
 use graphmend_compiler::codegen::Isa;
 use graphmend_compiler::dtype::DType;
@@ -224,7 +224,7 @@ impl Maker {
     }
 }
 
-fn make(seed: u64) -> Kernel {
+pub fn make(seed: u64) -> Kernel {
     let read = [DType::F32, DType::U8, DType::I64, DType::Bool, DType::I32, DType::I8];
     let write = [DType::F32, DType::F16, DType::F64, DType::I8, DType::U16, DType::I32, DType::I64, DType::Bool, DType::BF16];
     let params = read.iter().map(|d| (*d, Access::Read)).chain(write.iter().map(|d| (*d, Access::Write)));
@@ -257,12 +257,16 @@ fn make(seed: u64) -> Kernel {
     maker.kernel
 }
 
+pub fn call(kernel: &Kernel, seed: u64) -> Call {
+    let call = Call::random(kernel, ELEMENTS, &mut Rng(seed ^ 0x5555));
+    Call { scalars: vec![seed as i64 % 7], ..call }
+}
+
 #[test]
 fn random_kernels_agree_with_the_interpreter() {
     for seed in 0..250 {
         let kernel = make(seed);
-        let mut call = Call::random(&kernel, ELEMENTS, &mut Rng(seed ^ 0x5555));
-        call.scalars = vec![seed as i64 % 7];
+        let call = call(&kernel, seed);
         agree(&kernel, &call);
     }
 }

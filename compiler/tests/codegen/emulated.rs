@@ -1,0 +1,45 @@
+//! The other instruction sets under QEMU: operations, lane moves and random kernels against the interpreter.
+//!
+//! Needs QEMU and C cross compilers (`scripts/install-cross.sh`); `cargo test --test codegen -- --ignored` runs these.
+
+use crate::control::{compare, interpret};
+use crate::host::{Call, EMULATED, Emulated};
+use crate::values::Rng;
+use crate::{lanes, lanewise, random};
+use graphmend_compiler::kernel::ir::Kernel;
+
+fn check(machine: &Emulated, jobs: &[(Kernel, Call)]) {
+    for ((kernel, call), got) in jobs.iter().zip(machine.run(jobs)) {
+        compare(machine.name, kernel, &got, &interpret(kernel, call));
+    }
+}
+
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn operations_give_the_interpreters_lanes_on_other_instruction_sets() {
+    EMULATED.iter().for_each(lanewise::check_emulated);
+}
+
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn lanes_move_as_in_the_interpreter_on_other_instruction_sets() {
+    let mut rng = Rng(23);
+    let job = |kernel: Kernel| {
+        let call = Call::random(&kernel, 64, &mut rng);
+        (kernel, call)
+    };
+    let jobs: Vec<_> = lanes::kernels().into_iter().map(job).collect();
+    EMULATED.iter().for_each(|machine| check(machine, &jobs));
+}
+
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn random_kernels_agree_with_the_interpreter_on_other_instruction_sets() {
+    let job = |seed: u64| {
+        let kernel = random::make(seed);
+        let call = random::call(&kernel, seed);
+        (kernel, call)
+    };
+    let jobs: Vec<_> = (1000..1300).map(job).collect();
+    EMULATED.iter().for_each(|machine| check(machine, &jobs));
+}
