@@ -198,6 +198,9 @@ impl Checker<'_> {
 
     fn step(&self, index: u32) -> Check {
         let p = self.plan;
+        if !p.step_is_canonical(index) {
+            return Err("an unused field is not zero");
+        }
         match p.step(index).ok_or("malformed")? {
             Step::Bin { op: _, dst, a, b } => {
                 self.val(a)?;

@@ -357,26 +357,30 @@ impl<'a> Plan<'a> {
         text(self.t.text, u32_at(&raw, 0)?, u32_at(&raw, 4)?)
     }
 
+    /// Whether the fields that an instruction does not use are zero, so that one plan has one form.
+    pub fn step_is_canonical(&self, index: u32) -> bool {
+        let Some(raw) = record::<INSTR>(self.t.instrs, index) else {
+            return false;
+        };
+        let used = match u16_at(&raw, 0) {
+            Some(code::RETURN) => 0,
+            Some(code::JUMP | code::RESERVE) => 1,
+            Some(code::SET | code::SET_SLOT | code::JUMP_IF_ZERO | code::CHECK) => 2,
+            Some(code::SELECT) => 4,
+            Some(code::DISPATCH | code::COPY) => 5,
+            _ => 3,
+        };
+        let (flags, fields) = (&raw[2..4], &raw[4 + 4 * used..]);
+        flags.iter().chain(fields).all(|&b| b == 0)
+    }
+
     /// An instruction; nothing if out of range or malformed.
     #[inline]
     pub fn step(&self, index: u32) -> Option<Step> {
         let raw: [u8; INSTR] = record(self.t.instrs, index)?;
-        let (op, zero) = (u16_at(&raw, 0)?, u16_at(&raw, 2)?);
+        let op = u16_at(&raw, 0)?;
         let f = |i: usize| u32_at(&raw, 4 + 4 * i);
         let (a, b, c, d, e) = (f(0)?, f(1)?, f(2)?, f(3)?, f(4)?);
-        // Fields that an instruction does not use are zero, so that one plan has one form.
-        let used = match op {
-            code::RETURN => 0,
-            code::JUMP | code::RESERVE => 1,
-            code::SET | code::SET_SLOT | code::JUMP_IF_ZERO | code::CHECK => 2,
-            code::SELECT => 4,
-            code::DISPATCH | code::COPY => 5,
-            _ => 3,
-        };
-        let unused = |from: usize| [a, b, c, d, e].into_iter().skip(from).any(|x| x != 0);
-        if zero != 0 || unused(used) {
-            return None;
-        }
         Some(match op {
             code::SET => Step::Set {
                 dst: a,

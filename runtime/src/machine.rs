@@ -9,7 +9,7 @@ use graphmend_cache_format::file::verify_leaf;
 use graphmend_cache_format::plan::{Buffer, Source, Space, Step, Val};
 use graphmend_cache_format::{ARENA_ALIGN, DType, LEAF};
 
-use crate::state::{Layout, Place, set, test};
+use crate::state::{Place, Words, set, test};
 use crate::tensor::aligned;
 use crate::{Error, ModelRef, Observe, TensorRef};
 
@@ -40,48 +40,35 @@ pub(crate) struct Machine<'r> {
     pub(crate) model: ModelRef<'r>,
     pub(crate) arena: *mut u8,
     pub(crate) arena_len: usize,
-    pub(crate) state: &'r mut [i64],
+    pub(crate) words: Words<'r>,
     pub(crate) inputs: &'r [TensorRef<'r>],
     pub(crate) step_limit: u64,
 }
 
 impl Machine<'_> {
-    fn layout(&self) -> &Layout {
-        &self.model.layout
-    }
-
-    fn word(&mut self, at: usize) -> Result<&mut i64, Error> {
-        self.state.get_mut(at).ok_or(Error::Changed)
-    }
-
     #[inline]
     fn val(&self, val: Val) -> Result<i64, Error> {
         match val.source() {
-            Source::Reg(r) => self.state.get(self.layout().regs + r as usize).copied(),
+            Source::Reg(r) => self.words.regs.get(r as usize).copied(),
             Source::Const(i) => self.model.plan.constant(i),
         }
         .ok_or(Error::Changed)
     }
 
     fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Error> {
-        *self.word(self.model.layout.regs + reg as usize)? = value;
+        *self
+            .words
+            .regs
+            .get_mut(reg as usize)
+            .ok_or(Error::Changed)? = value;
         Ok(())
     }
 
     /// Runs the plan and leaves the outputs in the state.
     pub(crate) fn run(&mut self, observer: &mut impl Observe) -> Result<(), Error> {
-        let Layout {
-            regs, slots, bufs, ..
-        } = *self.layout();
-        *self.word(0)? = 0;
-        self.state
-            .get_mut(regs..slots)
-            .ok_or(Error::Changed)?
-            .fill(0);
-        self.state
-            .get_mut(slots..bufs)
-            .ok_or(Error::Changed)?
-            .fill(0);
+        *self.words.done = 0;
+        self.words.regs.fill(0);
+        self.words.slots.fill(0);
         let mut pc = 0;
         let mut left = self.step_limit;
         loop {
@@ -186,6 +173,30 @@ impl Machine<'_> {
     /// What a buffer is right now. Weights in it have been verified afterwards.
     #[inline]
     fn view(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
+        let at = buffer as usize * 2;
+        match self.words.known.get(at..at + 2) {
+            Some(&[tag, len]) if tag > 0 => {
+                let (place, base) = if tag & 1 == 1 {
+                    (Place::Arena, self.arena)
+                } else {
+                    (Place::Weights, self.model.weights.as_ptr().cast_mut())
+                };
+                let (offset, len) = (((tag - 1) >> 1) as usize, len as usize);
+                Ok(View {
+                    place,
+                    offset,
+                    len,
+                    ptr: base.wrapping_add(offset),
+                    fixed: true,
+                })
+            }
+            _ => self.look_up(step, buffer),
+        }
+    }
+
+    /// The same for a buffer with bounds that change, or for the first time.
+    #[inline(never)]
+    fn look_up(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
         let Buffer {
             space,
             dtype,
@@ -197,6 +208,8 @@ impl Machine<'_> {
         let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
         // The part of a place that the buffer is relative to.
         let (place, from, room) = match space {
+            // What is the same in every run ends where every arena has bytes.
+            Space::Arena if fixed => (Place::Arena, 0, self.model.arena_bytes()),
             Space::Arena => (Place::Arena, 0, self.arena_len),
             Space::Weights => (Place::Weights, 0, self.model.weights.len()),
             Space::Input(k) => {
@@ -232,15 +245,21 @@ impl Machine<'_> {
         if place == Place::Weights
             && let Some(leaves) = self.model.leaves
         {
-            self.verify_weights(leaves, buffer, &view)?;
+            self.verify_weights(leaves, &view)?;
+        }
+        if fixed {
+            let at = buffer as usize * 2;
+            let known = self.words.known.get_mut(at..at + 2).ok_or(Error::Changed)?;
+            let tag = offset as i64 * 2 + if place == Place::Arena { 1 } else { 2 };
+            known.copy_from_slice(&[tag, len as i64]);
         }
         Ok(view)
     }
 
     /// Place, first byte and length of a slot's view, which lies inside its place.
     fn slot(&self, step: u32, slot: u32) -> Result<(Place, usize, usize), Error> {
-        let at = self.layout().slots + slot as usize * 3;
-        let Some(&[word, offset, len]) = self.state.get(at..at + 3) else {
+        let at = slot as usize * 3;
+        let Some(&[word, offset, len]) = self.words.slots.get(at..at + 3) else {
             return Err(Error::Changed);
         };
         if word == 0 {
@@ -258,31 +277,19 @@ impl Machine<'_> {
 
     fn set_slot(&mut self, step: u32, slot: u32, buf: u32) -> Result<(), Error> {
         let view = self.view(step, buf)?;
-        let at = self.layout().slots + slot as usize * 3;
-        let words = self.state.get_mut(at..at + 3).ok_or(Error::Changed)?;
+        let at = slot as usize * 3;
+        let words = self.words.slots.get_mut(at..at + 3).ok_or(Error::Changed)?;
         words.copy_from_slice(&[view.place.word(), view.offset as i64, view.len as i64]);
         Ok(())
     }
 
     /// Verifies the blocks under a view of weights that have not been yet.
-    fn verify_weights(&mut self, leaves: &[u8], buffer: u32, view: &View) -> Result<(), Error> {
-        let (model, layout) = (self.model, *self.layout());
-        let (leaf_bits, buffer_bits) = self
-            .state
-            .get_mut(layout.marks())
-            .ok_or(Error::Changed)?
-            .split_at_mut(layout.buffers - layout.leaves);
-        if view.fixed && test(buffer_bits, buffer as usize) {
-            return Ok(());
-        }
+    fn verify_weights(&mut self, leaves: &[u8], view: &View) -> Result<(), Error> {
         for leaf in view.offset / LEAF..(view.offset + view.len).div_ceil(LEAF) {
-            if !test(leaf_bits, leaf) {
-                verify_leaf(model.weights, leaves, leaf)?;
-                set(leaf_bits, leaf);
+            if !test(self.words.leaves, leaf) {
+                verify_leaf(self.model.weights, leaves, leaf)?;
+                set(self.words.leaves, leaf);
             }
-        }
-        if view.fixed {
-            set(buffer_bits, buffer as usize);
         }
         Ok(())
     }
@@ -311,7 +318,6 @@ impl Machine<'_> {
         if units <= 0 {
             return Ok(());
         }
-        let layout = *self.layout();
         let mut fixed = true;
         for i in 0..k.bufs {
             let binding = self
@@ -325,7 +331,7 @@ impl Machine<'_> {
                 self.view(step, binding.buf)?
             };
             fixed &= view.fixed;
-            self.set_binding(&layout, i, &view)?;
+            self.set_binding(i, &view)?;
         }
         let scratch = match scratch {
             None => None,
@@ -350,13 +356,12 @@ impl Machine<'_> {
                     .val(first_scalar + i)
                     .ok_or(Error::Changed)?,
             )?;
-            *self.word(layout.scalars + i as usize)? = value;
+            let word = self.words.scalars.get_mut(i as usize);
+            *word.ok_or(Error::Changed)? = value;
         }
-        // The state has all of the layout's words: checked when the session was made.
-        let words = self.state.as_mut_ptr();
         let args = KernelArgs {
-            bufs: words.wrapping_add(layout.bufs).cast(),
-            scalars: words.wrapping_add(layout.scalars),
+            bufs: self.words.bufs.as_ptr().cast(),
+            scalars: self.words.scalars.as_ptr(),
             scratch: scratch.map_or(core::ptr::null_mut(), |view| view.ptr),
             tile_lo: 0,
             tile_hi: units,
@@ -377,40 +382,31 @@ impl Machine<'_> {
     }
 
     /// Stores the pointer for a kernel, and the length for `check_overlaps`.
-    fn set_binding(&mut self, layout: &Layout, index: u32, view: &View) -> Result<(), Error> {
+    #[inline]
+    fn set_binding(&mut self, index: u32, view: &View) -> Result<(), Error> {
         let index = index as usize;
-        let words = self
-            .state
-            .get_mut(layout.bufs..layout.scalars)
-            .ok_or(Error::Changed)?;
-        let count = words.len() / 2;
-        if index >= count {
+        *self.words.lens.get_mut(index).ok_or(Error::Changed)? = view.len as i64;
+        if index >= self.words.bufs.len() {
             return Err(Error::Changed);
         }
-        // SAFETY: `index` is less than half of the words, each of which has room and alignment for a pointer; the
-        // pointers lie densely, so they end before the second half begins.
+        // SAFETY: `index` is less than the number of words, each of which has room and alignment for a pointer; the
+        // pointers lie densely, so they end no later than the words.
         unsafe {
-            words
-                .as_mut_ptr()
-                .cast::<*mut u8>()
-                .add(index)
-                .write(view.ptr)
-        };
-        *words.get_mut(count + index).ok_or(Error::Changed)? = view.len as i64;
+            let pointers = self.words.bufs.as_mut_ptr().cast::<*mut u8>();
+            pointers.add(index).write(view.ptr);
+        }
         Ok(())
     }
 
     /// The pointer and length that `set_binding` stored.
     fn binding(&self, index: u32) -> Result<View, Error> {
-        let (layout, index) = (self.layout(), index as usize);
-        let words = self
-            .state
-            .get(layout.bufs..layout.scalars)
-            .ok_or(Error::Changed)?;
-        let count = words.len() / 2;
-        let len = *words.get(count + index).ok_or(Error::Changed)? as usize;
-        // SAFETY: `index` is less than `count` (else the line above has returned), and `set_binding` has stored it.
-        let ptr = unsafe { words.as_ptr().cast::<*mut u8>().add(index).read() };
+        let index = index as usize;
+        let len = *self.words.lens.get(index).ok_or(Error::Changed)? as usize;
+        if index >= self.words.bufs.len() {
+            return Err(Error::Changed);
+        }
+        // SAFETY: inside the words as in `set_binding`, which has stored it.
+        let ptr = unsafe { self.words.bufs.as_ptr().cast::<*mut u8>().add(index).read() };
         Ok(View {
             place: Place::Arena,
             offset: 0,
@@ -561,8 +557,7 @@ impl Machine<'_> {
 
     /// Stores where the outputs are, and their shapes.
     fn finish(&mut self, step: u32) -> Result<(), Error> {
-        let layout = *self.layout();
-        let mut dims = layout.dims;
+        let mut dims = 0;
         for output in 0..self.model.plan.outputs {
             let wrong = Error::Output { output };
             let record = self.model.plan.output(output).ok_or(Error::Changed)?;
@@ -586,15 +581,16 @@ impl Machine<'_> {
                     (Some(b), n) => b.checked_mul(n),
                     (None, _) => None,
                 };
-                *self.word(dims)? = size;
+                *self.words.dims.get_mut(dims).ok_or(Error::Changed)? = size;
                 dims += 1;
             }
             let bytes = bytes.filter(|&b| b <= view.len).ok_or(wrong)?;
-            let at = layout.outputs + output as usize * 3;
-            let words = self.state.get_mut(at..at + 3).ok_or(Error::Changed)?;
+            let at = output as usize * 3;
+            let words = self.words.outputs.get_mut(at..at + 3);
+            let words = words.ok_or(Error::Changed)?;
             words.copy_from_slice(&[view.place.word(), view.offset as i64, bytes as i64]);
         }
-        *self.word(0)? = 1;
+        *self.words.done = 1;
         Ok(())
     }
 }

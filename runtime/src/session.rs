@@ -108,7 +108,7 @@ impl<'s> Session<'s> {
             model: self.model,
             arena: self.arena.as_mut_ptr(),
             arena_len: self.arena.len(),
-            state: self.state,
+            words: self.model.layout.split(self.state).ok_or(Error::Changed)?,
             inputs,
             step_limit: self.step_limit,
         };

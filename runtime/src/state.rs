@@ -9,7 +9,8 @@
 //! outputs × 3      place (1 or 2), offset, bytes
 //! dims             sizes of all outputs
 //! leaves / 64      a bit per block of weights that has been verified
-//! buffers / 64     a bit per buffer whose blocks have all been verified
+//! buffers × 2      of buffers with constant bounds that have been looked up: 2 × offset, + 1 in the arena or + 2 in the
+//!                  weights; bytes. They hold from run to run: offsets do not depend on where the arena lies
 //! ```
 
 use core::ops::Range;
@@ -29,7 +30,7 @@ pub(crate) struct Layout {
     pub(crate) outputs: usize,
     pub(crate) dims: usize,
     pub(crate) leaves: usize,
-    pub(crate) buffers: usize,
+    pub(crate) known: usize,
     /// All words.
     pub(crate) total: usize,
 }
@@ -61,7 +62,7 @@ impl Layout {
                 outputs: part(plan.outputs, 3)?,
                 dims: part(dims, 1)?,
                 leaves: part(leaf_words, 1)?,
-                buffers: part(plan.buffers.div_ceil(64), 1)?,
+                known: part(plan.buffers, 2)?,
                 total: part(0, 0)?,
             })
         };
@@ -72,6 +73,45 @@ impl Layout {
     pub(crate) fn marks(&self) -> Range<usize> {
         self.leaves..self.total
     }
+
+    /// Divides the words; nothing if there are too few.
+    pub(crate) fn split<'s>(&self, state: &'s mut [i64]) -> Option<Words<'s>> {
+        let mut rest = state.get_mut(..self.total)?;
+        let mut at = 0;
+        let mut part = |end: usize| {
+            let (head, tail) =
+                core::mem::take(&mut rest).split_at_mut_checked(end.checked_sub(at)?)?;
+            (rest, at) = (tail, end);
+            Some(head)
+        };
+        Some(Words {
+            done: part(self.regs)?.first_mut()?,
+            regs: part(self.slots)?,
+            slots: part(self.bufs)?,
+            bufs: part(self.bufs + (self.scalars - self.bufs) / 2)?,
+            lens: part(self.scalars)?,
+            scalars: part(self.outputs)?,
+            outputs: part(self.dims)?,
+            dims: part(self.leaves)?,
+            leaves: part(self.known)?,
+            known: part(self.total)?,
+        })
+    }
+}
+
+/// The words, divided.
+pub(crate) struct Words<'s> {
+    pub(crate) done: &'s mut i64,
+    pub(crate) regs: &'s mut [i64],
+    pub(crate) slots: &'s mut [i64],
+    /// Each has room for a pointer; the pointers lie densely from the start.
+    pub(crate) bufs: &'s mut [i64],
+    pub(crate) lens: &'s mut [i64],
+    pub(crate) scalars: &'s mut [i64],
+    pub(crate) outputs: &'s mut [i64],
+    pub(crate) dims: &'s mut [i64],
+    pub(crate) leaves: &'s mut [i64],
+    pub(crate) known: &'s mut [i64],
 }
 
 /// What a slot or an output is a view of.
