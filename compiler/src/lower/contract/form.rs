@@ -49,6 +49,11 @@ pub(super) fn extent(v: VarId) -> Int {
     v.extent().unwrap_or(Int::new(1))
 }
 
+/// Is it an index that is always 0? Symbols that are not indices have no extent.
+fn is_unit(v: VarId) -> bool {
+    v.extent() == Some(Int::new(1))
+}
+
 /// Affine in all of `vars` with coefficients that no index variable changes, and free of data.
 fn affine(flat: Int, vars: &[VarId]) -> bool {
     let mut data = false;
@@ -67,7 +72,7 @@ impl Form {
         let space: Vec<Int> = c.vars.iter().map(|v| extent(*v)).collect();
         let out = flatten(&space, &index);
         // An index along an axis of size 1 may be written as 0.
-        let plain = |i: Int| subst(i, &|v| (extent(v) == Int::new(1)).then(|| Int::new(0)));
+        let plain = |i: Int| subst(i, &|v| is_unit(v).then(|| Int::new(0)));
         let same = |a: &[Int], b: &[Int]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(*a) == plain(*b));
         let at_sum = |t: TensorId, i: &[Int]| t != sum || same(i, &index) || same(i, &[out]);
         if !expr::loads(epilogue).iter().all(|(t, i)| at_sum(*t, i)) {
@@ -97,10 +102,9 @@ impl Form {
     }
 
     fn drop_units(&mut self) {
-        let unit = |v: VarId| extent(v) == Int::new(1);
-        self.replace(&|v| unit(v).then(|| Int::new(0)));
-        self.vars.retain(|v| !unit(*v));
-        self.ks.retain(|v| !unit(*v));
+        self.replace(&|v| is_unit(v).then(|| Int::new(0)));
+        self.vars.retain(|v| !is_unit(*v));
+        self.ks.retain(|v| !is_unit(*v));
     }
 
     /// Joins two adjacent indices that every position goes through as through one; false when there are none.
