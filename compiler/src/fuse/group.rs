@@ -170,6 +170,8 @@ impl Group<'_> {
                 || !self.only_read_by(sum, &by)
                 || contract::recognise(self.p, sum).is_none()
                 || index != index_of(vars)
+                // A map that reads the sums in a part of its space only (a concatenation) has other elements, too.
+                || self.p.tensor(t).shape != tensor.shape
             {
                 continue;
             }
