@@ -6,7 +6,7 @@
 
 pub mod cranelift;
 
-pub use cranelift::{Isa, asm_text, compile};
+pub use cranelift::{Isa, asm_text, compile, loop_spills};
 
 use graphmend_targets::{Arch, Cpu, Features};
 

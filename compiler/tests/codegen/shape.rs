@@ -1,7 +1,7 @@
 //! The instructions that come out for the loops that matter.
 
 use crate::host::targets;
-use graphmend_compiler::codegen::{CodegenError, Isa, Target, asm_text, compile};
+use graphmend_compiler::codegen::{CodegenError, Isa, Target, asm_text, compile, loop_spills};
 use graphmend_compiler::dtype::DType;
 use graphmend_compiler::kernel::builder::Builder;
 use graphmend_compiler::kernel::ir::*;
@@ -149,6 +149,21 @@ fn elementwise_loops_on_aarch64_have_nothing_to_spare() {
     let body = a64_loop(&compiled.code);
     // Three addresses, four loads, six operations, two stores, three for the loop.
     assert!(body.len() <= 18, "{} instructions", body.len());
+}
+
+#[test]
+fn tiles_that_do_not_fit_the_registers_are_noticed() {
+    for (name, rows, cols, fits) in [
+        ("rpi4", 8, 12, true),
+        ("rpi4", 12, 12, false),
+        ("rv64gcv", 8, 12, true),
+        ("rv64gcv", 12, 12, false),
+        ("x86-64-v3", 4, 8, true),
+        ("x86-64-v3", 8, 12, false),
+    ] {
+        let spills = loop_spills(&gemm(100, rows, cols, Broadcast::Load), target(name)).unwrap();
+        assert_eq!(spills == 0, fits, "{name}: {spills} for {rows}x{cols}");
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod legal;
 mod memory;
 mod narrow;
 mod op;
+mod spills;
 mod stmt;
 
 pub use isa::Isa;
@@ -45,6 +46,11 @@ pub fn asm_text(kernel: &Kernel, target: Target) -> Result<String, CodegenError>
     let context = run(&isa, kernel, true)?;
     let text = context.compiled_code().and_then(|code| code.vcode.clone());
     text.ok_or_else(|| internal(kernel, "the code generator gave no text"))
+}
+
+/// Number of accesses to spilled values in the innermost loops of a kernel's code. 0 is what a schedule aims for.
+pub fn loop_spills(kernel: &Kernel, target: Target) -> Result<usize, CodegenError> {
+    Ok(spills::in_innermost_loops(&asm_text(kernel, target)?))
 }
 
 impl Isa {
