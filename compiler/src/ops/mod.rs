@@ -15,9 +15,12 @@ mod contract;
 mod conv;
 mod counted;
 mod cumulative;
+mod deform;
 mod det;
 mod einsum;
+mod fourier;
 mod gather;
+mod grid;
 mod heads;
 mod integer;
 mod interpolate;
@@ -42,15 +45,18 @@ mod recurrent_activation;
 mod recurrent_kernel;
 mod reduce;
 mod resize;
+mod roi;
 mod rotary;
 mod scalar;
 mod scatter;
 mod select;
 mod shape;
+mod signal;
 mod sizes;
 mod softmax;
 mod training;
 mod unary;
+mod unfold;
 mod window;
 
 pub use call::{AttrTensor, AttrValue, Call};
@@ -73,9 +79,12 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         conv::TABLE,
         counted::TABLE,
         cumulative::TABLE,
+        deform::TABLE,
         det::TABLE,
         einsum::TABLE,
+        fourier::TABLE,
         gather::TABLE,
+        grid::TABLE,
         integer::TABLE,
         layer_norm::TABLE,
         layout::TABLE,
@@ -93,13 +102,16 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         recurrent::TABLE,
         reduce::TABLE,
         resize::TABLE,
+        roi::TABLE,
         rotary::TABLE,
         scatter::TABLE,
         select::TABLE,
         shape::TABLE,
+        signal::TABLE,
         softmax::TABLE,
         training::TABLE,
         unary::TABLE,
+        unfold::TABLE,
     ];
     let domain = if domain == "ai.onnx" { "" } else { domain };
     TABLES.iter().flat_map(|t| t.iter()).find(|(d, o, _)| *d == domain && *o == op).map(|(_, _, f)| *f)
