@@ -227,6 +227,47 @@ fn functions_that_explode_are_refused() {
     assert!(error.is_refusal() && error.to_string().contains("inlining of functions gives more than"), "{error}");
 }
 
+#[test]
+fn damaged_models_never_panic() {
+    use prost::Message;
+    let then = branch(vec![with(call("s", "Scale", &["w"], &["t"]), float_attr("slope", 2.0))], "t");
+    let other = branch(vec![node("Neg", &["x"], &["t"])], "t");
+    let choose = with(
+        with(node("If", &["c"], &["y"]), graph_attr("then_branch", then)),
+        graph_attr("else_branch", other),
+    );
+    let mut scale =
+        function("Scale", &["a"], &["b"], vec![with(node("Elu", &["a"], &["b"]), ref_attr("alpha", "slope"))]);
+    scale.attribute = vec!["slope".into()];
+    let mut given = ModelProto { functions: vec![scale], ..model(vec![choose]) };
+    let graph = given.graph.as_mut().unwrap();
+    graph.initializer = vec![floats("w", &[2], &[1.0, 2.0])];
+    graph.sparse_initializer = vec![SparseTensorProto {
+        values: Some(floats("s", &[1], &[3.0])),
+        indices: Some(TensorProto { dims: vec![1], data_type: Some(7), int64_data: vec![1], ..Default::default() }),
+        dims: vec![2],
+    }];
+    import(given.clone()).unwrap();
+    let good = given.encode_to_vec();
+    let mut accepted = 0;
+    for place in 0..good.len() {
+        for change in [0x01, 0x08, 0x80, 0xff] {
+            let mut bytes = good.clone();
+            bytes[place] ^= change;
+            let imported = load::load_bytes(bytes, None).and_then(|loaded| import(loaded.model));
+            match imported {
+                Ok(module) => {
+                    accepted += 1;
+                    assert!(!module.to_string().is_empty());
+                    crate::onnx::write::to_model(&module).unwrap();
+                }
+                Err(error) => assert!(!matches!(error, Error::Internal { .. }), "byte {place}: {error}"),
+            }
+        }
+    }
+    assert!(accepted > 0);
+}
+
 /// The folder of shared models beside the repository, where it exists.
 fn shared(name: &str) -> Option<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(name);

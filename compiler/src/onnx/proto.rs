@@ -34,6 +34,9 @@ pub mod data_location {
 /// The newest `ModelProto.ir_version` that this schema describes.
 pub const IR_VERSION: i64 = 14;
 
+/// The newest version of the default operator set that ONNX 1.23 defines.
+pub const ONNX_OPSET: i64 = 28;
+
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ModelProto {
     #[prost(int64, optional, tag = "1")]

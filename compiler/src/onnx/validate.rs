@@ -6,9 +6,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Collector, Fault, Result, Stage, Unsupported};
+use crate::graph::ONNX_DOMAIN;
 use crate::onnx::proto::{
-    AttributeProto, DimensionValue, FunctionProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OperatorSetIdProto,
-    TypeProto, TypeValue, ValueInfoProto, attribute_type,
+    AttributeProto, DimensionValue, FunctionProto, GraphProto, IR_VERSION, ModelProto, NodeProto, ONNX_OPSET,
+    OperatorSetIdProto, TypeProto, TypeValue, ValueInfoProto, attribute_type,
 };
 use crate::onnx::tensor::{self, Reason};
 use crate::onnx::{arity, domain_name, order};
@@ -42,7 +43,7 @@ pub fn opsets(imports: &[OperatorSetIdProto], ir_version: i64) -> HashMap<&str, 
     let mut sets: HashMap<&str, i64> =
         imports.iter().map(|set| (domain_name(set.domain.as_deref()), set.version.unwrap_or(0))).collect();
     if imports.is_empty() && ir_version < 3 {
-        sets.insert(crate::graph::ONNX_DOMAIN, 1);
+        sets.insert(ONNX_DOMAIN, 1);
     }
     sets
 }
@@ -146,6 +147,13 @@ impl<'m> Check<'m> {
             let version = set.version.unwrap_or(0);
             if version < 1 {
                 self.fault(format!("{whose} imports version {version} of operator set '{domain}'"));
+            }
+            if domain == ONNX_DOMAIN && version > ONNX_OPSET {
+                let what = format!(
+                    "{whose} imports version {version} of operator set '{domain}', newer than {ONNX_OPSET}, \
+                     the newest that is supported"
+                );
+                self.found.lack(Unsupported::new("", "", what));
             }
             if let Some(other) = seen.insert(domain, version).filter(|other| *other != version) {
                 self.fault(format!("{whose} imports operator set '{domain}' twice, as {other} and as {version}"));

@@ -41,6 +41,9 @@ fn the_frame_of_a_model_is_checked() {
     assert!(faults(&twice)[0].contains("imports operator set 'ai.onnx' twice, as 21 and as 20"));
     let zero = ModelProto { opset_import: vec![import_of("", 0)], ..base.clone() };
     assert!(faults(&zero)[0].contains("imports version 0"));
+    let later = ModelProto { opset_import: vec![import_of("", 29)], ..base.clone() };
+    let later = validate(&later).unwrap_err();
+    assert!(later.is_refusal() && later.to_string().contains("version 29 of operator set 'ai.onnx', newer than 28"));
     let newer = validate(&ModelProto { ir_version: Some(99), ..base }).unwrap_err();
     assert!(newer.is_refusal() && newer.to_string().contains("IR version 99 is newer than 14"), "{newer}");
 }
