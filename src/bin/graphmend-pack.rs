@@ -1,2 +1,300 @@
-//! x
-fn main() {}
+//! `graphmend-pack`: compiles an ONNX model into a cache file.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, ValueEnum};
+use graphmend::compiler::expand::Dim;
+use graphmend::compiler::pack::{self, Emit, Options, Packed};
+use graphmend::{compiler, host, targets};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Exit statuses besides 0; clap itself exits with 2 for wrong usage.
+const ERROR: u8 = 1;
+const REFUSED: u8 = 3;
+
+#[derive(Parser)]
+#[command(
+    name = "graphmend-pack",
+    version,
+    about = "Compiles an ONNX model into one file of native kernels that graphmend-run maps and runs",
+    after_help = "\
+Exit status: 0 success, 1 error, 2 wrong usage, 3 the model needs something that is not supported (all of it is named).
+
+Examples:
+  graphmend-pack silero_vad.onnx                       writes silero_vad.gmc for this machine
+  graphmend-pack mobilenet.onnx --target rpi4 -o mobilenet.gmc
+  graphmend-pack bert.onnx --dim batch=1 --dim seq=1..512
+  graphmend-pack model.onnx --emit fused --emit kernels=kernels.txt
+  graphmend-pack --list-targets"
+)]
+struct Cli {
+    /// The ONNX model
+    #[arg(required_unless_present = "list_targets")]
+    model: Option<PathBuf>,
+
+    /// Where to write the packed model (default: the model's name with .gmc, in the current folder)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// The processor to pack for: native or a name that --list-targets prints
+    #[arg(short, long, value_name = "NAME", default_value = "native")]
+    target: String,
+
+    /// Print the targets and what they are
+    #[arg(long)]
+    list_targets: bool,
+
+    /// Bind a symbolic dimension to a size, or bound it: NAME=N or NAME=A..B (a dimension without a name is INPUT.AXIS)
+    #[arg(short, long, value_name = "NAME=N|A..B", value_parser = parse_dim)]
+    dim: Vec<(String, Dim)>,
+
+    /// Print an intermediate form, or write it to a file
+    #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
+    emit: Vec<(Stage, Option<PathBuf>)>,
+
+    /// Write the mended model as ONNX, for any other engine
+    #[arg(long, value_name = "FILE")]
+    emit_onnx: Option<PathBuf>,
+
+    /// Print what became of each control-flow split
+    #[arg(long)]
+    report: bool,
+
+    /// Run the mended model in tract on random inputs and compare with the packed one
+    #[cfg(feature = "check")]
+    #[arg(long)]
+    check: bool,
+
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long, conflicts_with_all = ["verbose", "json"])]
+    quiet: bool,
+
+    /// Print more (repeat for debug messages)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Debug)]
+enum Stage {
+    /// The model's nodes and constants as read
+    Onnx,
+    /// The graph as imported
+    Graph,
+    /// The graph without control flow
+    Mended,
+    /// Tensor expressions after fusion
+    Fused,
+    /// The plan
+    Plan,
+    /// Kernels in kernel IR
+    Kernels,
+    /// Kernels as machine code
+    Asm,
+}
+
+impl Stage {
+    fn emit(self) -> Emit {
+        match self {
+            Stage::Onnx => Emit::Onnx,
+            Stage::Graph => Emit::Graph,
+            Stage::Mended => Emit::Mended,
+            Stage::Fused => Emit::Fused,
+            Stage::Plan => Emit::Plan,
+            Stage::Kernels => Emit::Kernels,
+            Stage::Asm => Emit::Asm,
+        }
+    }
+}
+
+fn parse_dim(text: &str) -> Result<(String, Dim), String> {
+    let (name, size) = text.rsplit_once('=').ok_or("NAME=N or NAME=A..B is needed")?;
+    let number = |t: &str| t.parse::<u64>().map_err(|_| format!("'{t}' is no size"));
+    let dim = match size.split_once("..") {
+        None => Dim::Fixed(number(size)?),
+        Some((a, b)) => {
+            let (a, b) = (number(a)?, number(b.trim_start_matches('='))?);
+            if a > b {
+                return Err(format!("{a} is greater than {b}"));
+            }
+            Dim::Range(a, b)
+        }
+    };
+    match dim {
+        Dim::Fixed(0) | Dim::Range(0, _) => Err("sizes start at 1".into()),
+        _ => Ok((name.to_owned(), dim)),
+    }
+}
+
+fn parse_emit(text: &str) -> Result<(Stage, Option<PathBuf>), String> {
+    let (stage, file) = match text.split_once('=') {
+        Some((s, f)) => (s, Some(PathBuf::from(f))),
+        None => (text, None),
+    };
+    Ok((Stage::from_str(stage, true)?, file))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let refused = error.downcast_ref::<compiler::error::Error>().is_some_and(compiler::error::Error::is_refusal);
+            if cli.json {
+                let message = format!("{error:#}");
+                println!("{}", serde_json::json!({ "status": if refused { "refused" } else { "error" }, "message": message }));
+            }
+            eprintln!("graphmend-pack: {error:#}");
+            ExitCode::from(if refused { REFUSED } else { ERROR })
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<()> {
+    if cli.list_targets {
+        return list_targets(cli.json);
+    }
+    let Some(model) = &cli.model else { bail!("no model is given") };
+    let dims: BTreeMap<String, Dim> = cli.dim.iter().cloned().collect();
+    if dims.len() < cli.dim.len() {
+        bail!("a dimension is given twice");
+    }
+    let mut options = Options::new(host::target(Some(&cli.target))?);
+    options.dims = dims;
+    options.emit = cli.emit.iter().map(|(s, _)| s.emit()).collect();
+    let output = match &cli.output {
+        Some(path) => path.clone(),
+        None => PathBuf::from(model.file_name().context("the model's path names no file")?).with_extension("gmc"),
+    };
+    if same_file(&output, model) {
+        bail!("the output would overwrite the model");
+    }
+    let packed = {
+        let bar = (!cli.quiet && !cli.json && std::io::stderr().is_terminal()).then(progress_bar);
+        let mut tell = |what: &str, done: usize, of: usize| {
+            if let Some(bar) = &bar {
+                bar.set_message(what.to_owned());
+                bar.set_length(of as u64);
+                bar.set_position(done as u64);
+            }
+        };
+        let packed = compiler::pack_file(model, &options, &mut tell);
+        if let Some(bar) = &bar {
+            bar.finish_and_clear();
+        }
+        packed?
+    };
+    write_whole(&output, &packed.bytes)?;
+    for (stage, file) in &cli.emit {
+        let text = packed.emitted.get(&stage.emit()).map_or("", String::as_str);
+        match file {
+            Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
+            None => std::io::stdout().write_all(text.as_bytes())?,
+        }
+    }
+    if let Some(path) = &cli.emit_onnx {
+        let bytes = compiler::onnx::write::to_bytes(&packed.mended)?;
+        fs::write(path, bytes).with_context(|| path.display().to_string())?;
+    }
+    #[cfg(feature = "check")]
+    if cli.check {
+        let worst = compiler::check::check(&packed, &options.dims)?;
+        if !cli.quiet && !cli.json {
+            println!("check     agrees with tract, largest difference {worst:.2e}");
+        }
+    }
+    if cli.json {
+        println!("{}", serde_json::to_string(&Answer { status: "ok", file: &output, summary: &packed.summary, report: &packed.report })?);
+    } else if !cli.quiet {
+        print_summary(&output, &packed, cli.report);
+    }
+    Ok(())
+}
+
+#[derive(serde::Serialize)]
+struct Answer<'a> {
+    status: &'static str,
+    file: &'a Path,
+    summary: &'a pack::Summary,
+    report: &'a compiler::mend::Report,
+}
+
+/// Is the output the model itself?
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Writes beside the file and renames: a failed run leaves the old file or none.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let part = path.with_extension("gmc.part");
+    let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+    if done.is_err() {
+        let _ = fs::remove_file(&part);
+    }
+    done.with_context(|| path.display().to_string())
+}
+
+fn progress_bar() -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(0).with_style(style)
+}
+
+fn print_summary(output: &Path, packed: &Packed, report: bool) {
+    let s = &packed.summary;
+    println!("{}  {} for {}", output.display(), bytes(s.file_bytes as u64), s.target);
+    println!("splits    {} found, {} left", s.splits_before, s.splits_after);
+    println!("kernels   {} for {} calls a run; {} tensors fused away of {} nodes", s.kernels, s.dispatches, s.fused_away, s.nodes);
+    println!("code      {}", bytes(s.code_bytes as u64));
+    println!("weights   {}", bytes(s.weight_bytes as u64));
+    println!("arena     {} (no plan needs less than {})", bytes(s.arena_bytes), bytes(s.arena_floor));
+    if report {
+        println!();
+        print!("{}", packed.report);
+    }
+}
+
+fn bytes(n: u64) -> String {
+    indicatif::BinaryBytes(n).to_string()
+}
+
+fn list_targets(json: bool) -> Result<()> {
+    #[derive(serde::Serialize)]
+    struct Line {
+        name: &'static str,
+        arch: &'static str,
+        features: String,
+        description: &'static str,
+    }
+    let lines: Vec<Line> = targets::native()
+        .iter()
+        .chain(targets::presets())
+        .map(|cpu| Line {
+            name: cpu.name,
+            arch: cpu.arch.name(),
+            features: cpu.features.display(cpu.arch).to_string(),
+            description: cpu.description,
+        })
+        .collect();
+    if json {
+        println!("{}", serde_json::to_string(&lines)?);
+        return Ok(());
+    }
+    for l in lines {
+        println!("{:<14} {:<8} {}", l.name, l.arch, l.description);
+    }
+    Ok(())
+}
