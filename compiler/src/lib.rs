@@ -28,6 +28,10 @@ pub fn pack_file(
     progress: pack::Progress<'_>,
 ) -> error::Result<pack::Packed> {
     progress("reading", 0, 1);
-    let imported = import::import_file(path)?;
-    pack::pack(imported.module, imported.content_digest, options, progress)
+    let loaded = onnx::load::load(path)?;
+    let text = options.emit.contains(&pack::Emit::Onnx).then(|| onnx::text::text(&loaded.model));
+    let module = import::import(loaded.model)?;
+    let mut packed = pack::pack(module, loaded.content_digest, options, progress)?;
+    packed.emitted.extend(text.map(|t| (pack::Emit::Onnx, t)));
+    Ok(packed)
 }

@@ -207,8 +207,7 @@ fn run(cli: &Cli) -> Result<()> {
         }
     }
     if let Some(path) = &cli.emit_onnx {
-        let bytes = compiler::onnx::write::to_bytes(&packed.mended)?;
-        fs::write(path, bytes).with_context(|| path.display().to_string())?;
+        compiler::onnx::write::write_file(&packed.mended, path)?;
     }
     #[cfg(feature = "check")]
     if cli.check {

@@ -7,6 +7,7 @@ pub mod load;
 pub mod order;
 pub mod proto;
 pub mod tensor;
+pub mod text;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod validate;

@@ -37,6 +37,8 @@ impl Options {
 /// An intermediate form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Emit {
+    /// The model's nodes as they lie in the file.
+    Onnx,
     /// The graph as imported.
     Graph,
     /// The graph without control flow.
