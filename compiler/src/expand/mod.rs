@@ -3,6 +3,7 @@
 mod branch;
 
 use crate::error::{Collector, Error, Result, Stage};
+use crate::mend::trap;
 use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId};
 use crate::ops::{self, AttrTensor, AttrValue, Call};
 use crate::sym::Int;
@@ -44,6 +45,7 @@ pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
 }
 
 /// A walk over nodes with the tensor of each value.
+#[derive(Clone)]
 pub struct Expander<'d> {
     /// The program being built.
     pub cx: Cx,
@@ -153,6 +155,7 @@ impl<'d> Expander<'d> {
         for node in &region.nodes {
             let result = match node.op_type.as_str() {
                 "If" if node.is("If") => self.branch(module, node, problems),
+                trap::CHECK if node.domain == trap::DOMAIN => self.check(node),
                 _ => self.node(module, node),
             };
             if let Err(e) = result {
@@ -161,6 +164,17 @@ impl<'d> Expander<'d> {
             }
         }
         Ok(())
+    }
+
+    /// A guard's check: the condition must be what the branch that was kept asks for.
+    fn check(&mut self, node: &Node) -> Result<()> {
+        let cond = node.require_input(0, "the condition")?;
+        let Some(cond) = self.values.get(&cond).copied() else { return Ok(()) };
+        self.cx.node = node.name.clone();
+        let is = self.cx.ints_or_read(cond).map_err(|e| at_node(node, e))?;
+        let must = Int::new(node.attr_int("truth", 1)?);
+        let first = is.first().copied().unwrap_or(must);
+        self.cx.require_equal(first, must, "the model takes no input of this shape").map_err(|e| at_node(node, e))
     }
 
     /// Expands one node without regions. A node whose operands are poisoned is left out.

@@ -10,18 +10,28 @@ use crate::error::Result;
 use crate::graph::{Module, Node, Region};
 
 impl Mender<'_> {
-    /// Splices in the branch that is taken; keeps the node if that is not known.
-    pub(super) fn fold(&mut self, module: &mut Module, mut node: Node, out: &mut Region) -> Result<()> {
+    /// Splices in the branch that is taken; keeps the node if that is not known. `rest` is what follows it.
+    pub(super) fn fold(&mut self, module: &mut Module, node: Node, rest: &[Node], out: &mut Region) -> Result<()> {
         let cond = node.require_input(0, "the condition")?;
         let known = match self.facts.values.get(&cond) {
             Some(t) => self.facts.cx.ints(*t).and_then(|v| v.first().and_then(|i| i.as_const())),
             None => None,
         };
         let Some(truth) = known else {
+            if let Some(truth) = self.guard(module, &node, rest)? {
+                self.report.settle(&node, Rule::Trap);
+                self.push_check(&node, truth, out);
+                return self.take(module, node, truth, out);
+            }
             return self.keep_with_regions(module, node, out);
         };
         self.report.settle(&node, Rule::Fold);
-        let taken = node.take_region(if truth != 0 { "then_branch" } else { "else_branch" })?;
+        self.take(module, node, truth != 0, out)
+    }
+
+    /// Puts a branch in the place of the node.
+    pub(super) fn take(&mut self, module: &mut Module, mut node: Node, truth: bool, out: &mut Region) -> Result<()> {
+        let taken = node.take_region(if truth { "then_branch" } else { "else_branch" })?;
         if taken.outputs.len() < node.outputs.len() {
             return Err(node.invalid("a branch gives fewer values than the node has outputs"));
         }

@@ -6,6 +6,7 @@
 
 mod fold;
 mod report;
+pub mod trap;
 
 use crate::error::Result;
 use crate::expand::{Dims, Expander};
@@ -19,7 +20,7 @@ pub use report::{Kind, Report, Rule, Split};
 /// # Errors
 /// Only what makes the module invalid; nodes that are not supported stay and are named by later stages.
 pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
-    let mut m = Mender { facts: Expander::new(dims), replace: Substitution::new(), report: Report::default() };
+    let mut m = Mender { facts: Expander::new(dims), replace: Substitution::new(), report: Report::default(), invalid: 0, trials: MOST_TRIALS };
     m.report.note_all(&module.main);
     // Inputs of types that are not supported are named by the expansion.
     let _ = m.facts.inputs(module);
@@ -30,13 +31,24 @@ pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
     Ok(m.report)
 }
 
+/// Most continuations that are tried to find guards: each may hold further ones.
+const MOST_TRIALS: usize = 200;
+
+/// Ranks of a node's outputs, where known.
+type Kept = Vec<Option<usize>>;
+
 /// The walk's state.
+#[derive(Clone)]
 struct Mender<'d> {
     /// The scratch program: tensors of values, known integers.
     facts: Expander<'d>,
     /// Values that stand for others from here on.
     replace: Substitution,
     report: Report,
+    /// Nodes met that break their operator's specification.
+    invalid: usize,
+    /// Continuations that may still be tried.
+    trials: usize,
 }
 
 impl Mender<'_> {
@@ -59,10 +71,11 @@ impl Mender<'_> {
             self.facts.constant(id, &data);
             out.constants.push((id, data));
         }
-        for mut node in nodes {
+        let mut nodes = std::collections::VecDeque::from(nodes);
+        while let Some(mut node) = nodes.pop_front() {
             self.replace.apply_to_node(&mut node);
             if node.is("If") {
-                self.fold(module, node, out)?;
+                self.fold(module, node, nodes.make_contiguous(), out)?;
             } else {
                 self.keep(module, node, out);
             }
@@ -72,7 +85,8 @@ impl Mender<'_> {
 
     /// Keeps a node as it is, noting what is known of its outputs.
     fn keep(&mut self, module: &Module, node: Node, out: &mut Region) {
-        if self.facts.node(module, &node).is_err() {
+        if let Err(e) = self.facts.node(module, &node) {
+            self.invalid += usize::from(matches!(e, crate::error::Error::Invalid(_)));
             self.facts.poisoned.extend(node.wanted_outputs());
         }
         out.nodes.push(node);
@@ -99,7 +113,8 @@ impl Mender<'_> {
 fn sweep(region: &mut Region) {
     let mut needed: std::collections::BTreeSet<ValueId> = region.outputs.iter().copied().collect();
     for k in (0..region.nodes.len()).rev() {
-        if region.nodes[k].wanted_outputs().any(|v| needed.contains(&v)) {
+        let is_check = region.nodes[k].domain == trap::DOMAIN;
+        if is_check || region.nodes[k].wanted_outputs().any(|v| needed.contains(&v)) {
             for inner in region.nodes[k].regions_mut() {
                 sweep(inner);
             }

@@ -20,6 +20,8 @@ pub enum Kind {
 pub enum Rule {
     /// Decided while packing: only what is taken is left.
     Fold,
+    /// An exporter's guard: a check of the condition took its place.
+    Trap,
     /// A native branch within the plan.
     Branch,
 }
@@ -29,6 +31,7 @@ impl Rule {
     pub fn name(self) -> &'static str {
         match self {
             Rule::Fold => "fold",
+            Rule::Trap => "trap",
             Rule::Branch => "branch",
         }
     }
@@ -119,6 +122,7 @@ impl fmt::Display for Report {
         for s in &self.splits {
             let how = match s.rule {
                 Some(Rule::Fold) => "decided while packing (fold)",
+                Some(Rule::Trap) => "a guard, now a check (trap)",
                 Some(Rule::Branch) => "a native branch in the plan (branch)",
                 None => "gone with the branch that held it",
             };

@@ -21,7 +21,7 @@ pub enum OpError {
 pub type OpResult<T = Vec<TensorId>> = Result<T, OpError>;
 
 /// A program under construction.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Cx {
     /// What has been built.
     pub program: Program,

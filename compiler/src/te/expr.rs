@@ -337,6 +337,10 @@ pub fn as_int(e: Expr) -> Int {
         }
         // Sizes and indices fit in 32 bits on every target.
         Node::Cast(DType::I64 | DType::I32, inner) if inner.dtype().is_int() => as_int(inner),
+        _ if e.dtype() == DType::Bool && truth(e).is_some() => truth(e).unwrap_or(Int::new(0)),
+        Node::Cast(DType::I64 | DType::I32, inner) if inner.dtype() == DType::Bool && truth(inner).is_some() => {
+            truth(inner).unwrap_or(Int::new(0))
+        }
         Node::Bin(Func2::Add, a, b) if small(e) => as_int(a) + as_int(b),
         Node::Bin(Func2::Sub, a, b) if small(e) => as_int(a) - as_int(b),
         Node::Bin(Func2::Mul, a, b) if small(e) => as_int(a) * as_int(b),
@@ -353,6 +357,34 @@ pub fn as_int(e: Expr) -> Int {
         },
         _ => crate::sym::data(cast(DType::I64, e)),
     }
+}
+
+/// A truth value as 0 or 1, where it is made of comparisons of index expressions.
+fn truth(e: Expr) -> Option<Int> {
+    let (zero, one) = (Int::new(0), Int::new(1));
+    Some(match e.node() {
+        Node::Const(c) => Int::new(i64::from(c.bits != 0)),
+        Node::Un(Func1::Not, a) => one - truth(a)?,
+        Node::Bin(Func2::And, a, b) => truth(a)? * truth(b)?,
+        Node::Bin(Func2::Or, a, b) => {
+            let (a, b) = (truth(a)?, truth(b)?);
+            a + b - a * b
+        }
+        Node::Cmp(c, a, b) if small(a) => {
+            let (a, b) = (as_int(a), as_int(b));
+            match c {
+                Cmp::Eq => a.if_eq(b, one, zero),
+                Cmp::Ne => a.if_eq(b, zero, one),
+                Cmp::Lt => a.if_lt(b, one, zero),
+                Cmp::Ge => a.if_lt(b, zero, one),
+                Cmp::Gt => b.if_lt(a, one, zero),
+                Cmp::Le => b.if_lt(a, zero, one),
+            }
+        }
+        // A bool that went through an integer type and back.
+        Node::Cast(DType::Bool, a) if small(a) => as_int(a).if_eq(zero, zero, one),
+        _ => return None,
+    })
 }
 
 fn small(e: Expr) -> bool {
