@@ -49,6 +49,10 @@ impl Expander<'_> {
                     self.cx.dtype(b)
                 )));
             }
+            let narrow = self.cx.narrow.get(&a).copied();
+            if narrow != self.cx.narrow.get(&b).copied() {
+                return Err(node.invalid(format!("output {k} has different types in the branches")));
+            }
             let (sa, sb) = (self.cx.shape(a), self.cx.shape(b));
             if sa.len() != sb.len() {
                 return Err(node.unsupported(format!(
@@ -73,6 +77,9 @@ impl Expander<'_> {
                 shape.push(d);
             }
             let slot = self.cx.define(self.cx.dtype(a), shape, Def::Slot);
+            if let Some(elem) = narrow {
+                self.cx.narrow.insert(slot, elem);
+            }
             results.push(slot);
             then_results.push(a);
             other_results.push(b);

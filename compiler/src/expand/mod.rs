@@ -3,8 +3,8 @@
 mod branch;
 
 use crate::error::{Collector, Error, Result, Stage};
+use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};
 use crate::mend::trap;
-use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId};
 use crate::ops::{self, AttrTensor, AttrValue, Call};
 use crate::sym::Int;
 use crate::te::{Cx, OpError, Program, TensorId};
@@ -84,8 +84,8 @@ impl<'d> Expander<'d> {
                 self.poisoned.insert(*id);
                 continue;
             };
-            let (Some(dtype), Some(shape)) = (elem.dtype(), value.ty.shape()) else {
-                let what = match elem.dtype() {
+            let (Some(dtype), Some(shape)) = (ops::stored(elem), value.ty.shape()) else {
+                let what = match ops::stored(elem) {
                     None => format!("input {name}: tensors of type {elem} are not supported"),
                     Some(_) => format!("input {name}: a tensor whose rank is not declared is not supported"),
                 };
@@ -99,6 +99,7 @@ impl<'d> Expander<'d> {
                 dims.push(self.dim(d, k, axis, &value.name)?);
             }
             let t = self.cx.input(&value.name, dtype, dims);
+            self.narrow(t, elem);
             self.values.insert(*id, t);
         }
         problems.finish()
@@ -143,7 +144,21 @@ impl<'d> Expander<'d> {
             }
             None => {
                 self.values.remove(&id);
+                let count = data.shape.iter().product();
+                let bytes = ops::unpack(data.elem, count, &data.bytes);
+                if let (Some(dtype), Some(bytes)) = (ops::stored(data.elem), bytes) {
+                    let t = self.cx.constant(dtype, &data.shape, bytes);
+                    self.narrow(t, data.elem);
+                    self.values.insert(id, t);
+                }
             }
+        }
+    }
+
+    /// Notes a type that tensors hold in bytes.
+    fn narrow(&mut self, t: TensorId, elem: ElemType) {
+        if elem.dtype().is_none() {
+            self.cx.narrow.insert(t, elem);
         }
     }
 
@@ -252,7 +267,7 @@ impl<'d> Expander<'d> {
             attrs.insert(name.clone(), value);
         }
         Ok(Call {
-            domain: node.domain.clone(),
+            domain: if node.domain == "ai.onnx" { String::new() } else { node.domain.clone() },
             op: node.op_type.clone(),
             version: node.version,
             inputs,

@@ -33,7 +33,7 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
 /// one's axes from `axis` on (by default the last ones).
 pub(super) fn operands(cx: &mut Cx, call: &Call) -> OpResult<(Operand, Operand, Vec<Int>)> {
     let (a, mut b) = (call.input(0)?, call.input(1)?);
-    let legacy = call.domain.is_empty() && call.version < 7;
+    let legacy = call.version < 7;
     if legacy {
         b = legacy_operand(cx, call, a, b)?;
     }

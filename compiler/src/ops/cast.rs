@@ -1,8 +1,10 @@
 //! Conversions between element types.
 
-use super::operand::{Operand, convert, onnx_type};
+use super::narrow::{Rounding, decode, elem, elem_of_code, encode, mark, stored};
+use super::operand::{Operand, onnx_type};
 use super::{Call, Expand};
 use crate::dtype::DType;
+use crate::graph::ElemType;
 use crate::te::{Cx, Expr, Func2, OpError, OpResult, expr};
 
 pub(super) const TABLE: &[(&str, &str, Expand)] = &[("", "Cast", cast), ("", "CastLike", cast_like), ("", "BitCast", bit_cast)];
@@ -10,25 +12,30 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[("", "Cast", cast), ("", "Ca
 fn cast(cx: &mut Cx, call: &Call) -> OpResult {
     // Until version 6 the type was given by name.
     let to = if call.version < 6 {
-        named_type(&call.string("to", String::new())?)?
+        ElemType::Plain(named_type(&call.string("to", String::new())?)?)
     } else {
-        onnx_type(call.opt_int("to")?.ok_or_else(|| OpError::Invalid("attribute 'to' is missing".into()))?)?
+        elem_of_code(call.opt_int("to")?.ok_or_else(|| OpError::Invalid("attribute 'to' is missing".into()))?)?
     };
     to_type(cx, call, to)
 }
 
 fn cast_like(cx: &mut Cx, call: &Call) -> OpResult {
-    let to = cx.dtype(call.input(1)?);
+    let to = elem(cx, call.input(1)?);
     to_type(cx, call, to)
 }
 
 /// Float to integer truncates and saturates, NaN gives 0; integer to narrower integer wraps.
-fn to_type(cx: &mut Cx, call: &Call, to: DType) -> OpResult {
+fn to_type(cx: &mut Cx, call: &Call, to: ElemType) -> OpResult {
     let x = Operand::of(cx, call.input(0)?);
-    if x.dtype == to {
+    let from = elem(cx, x.id);
+    if from == to {
         return Ok(vec![x.id]);
     }
-    Ok(vec![cx.map(to, x.shape.clone(), |i| convert(x.at(i), to))])
+    let rounding = Rounding::of(call)?;
+    let dtype = stored(to).ok_or_else(|| OpError::Unsupported(format!("element type {to}")))?;
+    let y = cx.map(dtype, x.shape.clone(), |i| encode(to, decode(from, x.at(i)), rounding));
+    mark(cx, y, to);
+    Ok(vec![y])
 }
 
 fn named_type(name: &str) -> OpResult<DType> {

@@ -31,6 +31,7 @@ mod linear_attention;
 mod loss;
 mod masks;
 mod moments;
+mod narrow;
 mod nary;
 mod norm;
 mod operand;
@@ -59,6 +60,7 @@ mod unary;
 mod unfold;
 mod window;
 
+pub use narrow::{stored, unpack};
 pub use call::{AttrTensor, AttrValue, Call};
 
 use crate::te::{Cx, OpError, OpResult};
@@ -125,6 +127,7 @@ pub fn is_known(domain: &str, op: &str) -> bool {
 /// Expands one operator.
 pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
     match find(&call.domain, &call.op) {
+        Some(f) if call.inputs.iter().flatten().any(|t| cx.narrow.contains_key(t)) => narrow::expand(cx, call, f),
         Some(f) => f(cx, call),
         None => Err(OpError::Unsupported("the operator is not supported".into())),
     }
@@ -136,6 +139,8 @@ mod arithmetic_tests;
 mod index_tests;
 #[cfg(test)]
 mod layout_tests;
+#[cfg(test)]
+mod narrow_tests;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]

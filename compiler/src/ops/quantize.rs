@@ -1,10 +1,12 @@
-//! Linear quantisation of tensors to 8 and 16 bits and back.
+//! Linear quantisation of tensors to integers and floats of at most 16 bits and back.
 
 use super::axes::{Axes, Space};
+use super::narrow::{Rounding, decode, elem, elem_of_code, encode, integer_range, mark, stored};
 use super::operand::{Operand, convert, need_float, onnx_type};
 use super::reduce::reduce_over;
 use super::{Call, Expand};
 use crate::dtype::DType;
+use crate::graph::ElemType;
 use crate::sym::Int;
 use crate::te::{Cx, Expr, OpError, OpResult, ReduceKind, TensorId, expr};
 
@@ -86,17 +88,6 @@ fn zero_point(cx: &mut Cx, t: Option<TensorId>, scale: &Operand) -> OpResult<Opt
     Ok(Some(z))
 }
 
-/// Range of a type that tensors are quantised to.
-fn range(t: DType) -> OpResult<(i64, i64)> {
-    Ok(match t {
-        DType::U8 => (0, 255),
-        DType::I8 => (-128, 127),
-        DType::U16 => (0, 65535),
-        DType::I16 => (-32768, 32767),
-        _ => return Err(OpError::Invalid(format!("quantisation to {t}"))),
-    })
-}
-
 fn float_attr(call: &Call, name: &str) -> OpResult<Option<DType>> {
     match call.int(name, 0)? {
         0 => Ok(None),
@@ -128,23 +119,36 @@ fn quantize(cx: &mut Cx, call: &Call) -> OpResult {
     let zero = zero_point(cx, call.opt(2), &scale)?;
     let asked = match call.int("output_dtype", 0)? {
         0 => None,
-        code => Some(onnx_type(code)?),
+        code => Some(elem_of_code(code)?),
     };
-    let to = match (&zero, asked) {
-        (Some(z), Some(t)) if z.dtype != t => {
-            return Err(OpError::Invalid(format!("output_dtype {t} with a zero point of type {}", z.dtype)));
+    let to = match (zero.as_ref().map(|z| elem(cx, z.id)), asked) {
+        (Some(z), Some(t)) if z != t => {
+            return Err(OpError::Invalid(format!("output_dtype {t} with a zero point of type {z}")));
         }
-        (Some(z), _) => z.dtype,
-        (None, t) => t.unwrap_or(DType::U8),
+        (Some(z), _) => z,
+        (None, t) => t.unwrap_or(ElemType::Plain(DType::U8)),
     };
-    let range = range(to)?;
+    let range = integer_range(to);
+    let dtype = match stored(to) {
+        Some(t) if range.is_some() || to.dtype().is_none() => t,
+        _ => return Err(OpError::Invalid(format!("quantisation to {to}"))),
+    };
+    let rounding = Rounding::of(call)?;
     let grain = Grain::of(cx, call, &x, &scale)?;
     let precision = float_attr(call, "precision")?.unwrap_or(scale.dtype);
-    let y = cx.map(to, x.shape.clone(), |i| {
+    // The zero point of an 8-bit float is always zero.
+    let shifted = matches!(to, ElemType::F4E2M1 | ElemType::F6E2M3 | ElemType::F6E3M2);
+    let y = cx.map(dtype, x.shape.clone(), |i| {
         let (v, s) = (convert(x.at(i), precision), convert(grain.at(&scale, i), precision));
-        let zero = zero.as_ref().map(|z| grain.at(z, i).to(DType::I32));
-        saturated(convert(v / s, precision), zero, to, range)
+        let q = convert(v / s, precision);
+        let zero = zero.as_ref().map(|z| grain.at(z, i));
+        match (range, zero) {
+            (Some(range), _) => saturated(q, zero.map(|z| z.to(DType::I32)), dtype, range),
+            (None, Some(z)) if shifted => encode(to, q + decode(to, z).to(q.dtype()), rounding),
+            (None, _) => encode(to, q, rounding),
+        }
     });
+    mark(cx, y, to);
     Ok(vec![y])
 }
 
@@ -153,19 +157,25 @@ fn dequantize(cx: &mut Cx, call: &Call) -> OpResult {
     let x = Operand::of(cx, call.input(0)?);
     let scale = Operand::of(cx, call.input(1)?);
     need_float(scale.dtype)?;
-    if x.dtype != DType::I32 {
-        range(x.dtype)?;
+    let from = elem(cx, x.id);
+    let integer = integer_range(from).is_some() || x.dtype == DType::I32;
+    if !integer && from.dtype().is_some() {
+        return Err(OpError::Invalid(format!("quantised tensor of type {from}")));
     }
     let zero = zero_point(cx, call.opt(2), &scale)?;
-    if let Some(z) = zero.as_ref().filter(|z| z.dtype != x.dtype) {
-        return Err(OpError::Invalid(format!("zero point of type {} for {}", z.dtype, x.dtype)));
+    if let Some(z) = zero.as_ref().map(|z| elem(cx, z.id)).filter(|z| *z != from) {
+        return Err(OpError::Invalid(format!("zero point of type {z} for {from}")));
     }
     let to = float_attr(call, "output_dtype")?.unwrap_or(scale.dtype);
     let grain = Grain::of(cx, call, &x, &scale)?;
     let t = if to == DType::F64 { to } else { DType::F32 };
     let y = cx.map(to, x.shape.clone(), |i| {
-        let v = x.at(i).to(DType::I32);
-        let v = zero.as_ref().map_or(v, |z| v - grain.at(z, i).to(DType::I32));
+        let v = if integer {
+            let v = x.at(i).to(DType::I32);
+            zero.as_ref().map_or(v, |z| v - grain.at(z, i).to(DType::I32))
+        } else {
+            decode(from, x.at(i))
+        };
         convert(v.to(t) * grain.at(&scale, i).to(t), to)
     });
     Ok(vec![y])

@@ -4,6 +4,7 @@ use super::expr::{self, Expr};
 use super::known;
 use super::program::{Block, Check, Custom, Def, KernelCx, Program, ReduceKind, Step, Tensor, TensorId};
 use crate::dtype::DType;
+use crate::graph::ElemType;
 use crate::sym::{Int, VarId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct Cx {
     pub program: Program,
     /// Name of the ONNX node being expanded.
     pub node: String,
+    /// Tensors of bytes that stand for elements of a narrower type.
+    pub narrow: BTreeMap<TensorId, ElemType>,
     blocks: Vec<Block>,
     pub(super) elements: HashMap<(TensorId, Vec<i64>), Expr>,
     reads: BTreeMap<(TensorId, i64), Int>,
