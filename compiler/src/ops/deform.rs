@@ -58,7 +58,7 @@ fn deform_conv(cx: &mut Cx, call: &Call) -> OpResult {
     let mut places = vec![];
     for k in 0..n {
         let reach = (kernel[k] - 1) * dilations[k] + 1;
-        let size = (x.shape[2 + k] + (pads[k] + pads[n + k]) - reach).div(strides[k]) + 1;
+        let size = (x.shape[2 + k] + pads[k] + pads[n + k] - reach).div(strides[k]) + 1;
         cx.require_equal(offset.shape[2 + k], size, "size of offset")?;
         places.push(size);
     }

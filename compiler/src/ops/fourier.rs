@@ -49,7 +49,7 @@ impl Factors {
         // e^(-i a) (re + i im) = (re cos + im sin) + i (im cos - re sin); the inverse has the other sign of a.
         let sign = if inverse { -1.0 } else { 1.0 };
         let parts = |c: f64, s: f64| [[c, -sign * s], [sign * s, c]];
-        let known = (n.as_const().filter(|n| *n > 0), bins.as_const(), terms.as_const());
+        let known = (n.as_const().filter(|n| (1..=MOST_FACTORS).contains(n)), bins.as_const(), terms.as_const());
         if let (Some(n), Some(bins), Some(terms)) = known {
             let full = bins.saturating_mul(terms).saturating_mul(2) <= MOST_FACTORS;
             let (rows, columns) = if full { (bins, terms) } else { (n, 1) };

@@ -194,12 +194,15 @@ fn split(cx: &mut Cx, call: &Call) -> OpResult {
         }
         (_, Some(s)) if call.version < 13 => s.into_iter().map(Int::new).collect(),
         _ => {
-            let parts = match call.opt_int("num_outputs")? {
-                Some(n) if call.version >= 18 => n,
-                _ => outputs as i64,
-            };
+            let parts = outputs as i64;
+            if let Some(n) = call.opt_int("num_outputs")?
+                && call.version >= 18
+                && n != parts
+            {
+                return invalid(format!("num_outputs is {n}, and there are {parts} outputs"));
+            }
             if parts < 1 {
-                return invalid(format!("split into {parts} parts"));
+                return invalid("no outputs");
             }
             if call.version >= 18 {
                 // Equal parts, the last one smaller.

@@ -136,6 +136,8 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 #[cfg(test)]
 mod arithmetic_tests;
 #[cfg(test)]
+mod image_tests;
+#[cfg(test)]
 mod index_tests;
 #[cfg(test)]
 mod layout_tests;

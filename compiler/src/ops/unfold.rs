@@ -84,7 +84,7 @@ fn max_unpool(cx: &mut Cx, call: &Call) -> OpResult {
     let (strides, pads) = (ints(call, "strides", n, 1)?, ints(call, "pads", 2 * n, 0)?);
     let mut inferred = x.shape[..2].to_vec();
     for k in 0..n {
-        inferred.push(((x.shape[2 + k] - 1) * strides[k] - (pads[k] + pads[n + k]) + kernel[k]).max(0));
+        inferred.push(((x.shape[2 + k] - 1) * strides[k] - pads[k] - pads[n + k] + kernel[k]).max(0));
     }
     let shape = inferred.clone();
     let zeros = move |k: &mut crate::te::KernelCx<'_>| {

@@ -97,7 +97,7 @@ fn is_remainder(r: Int, d: Int) -> bool {
 pub(super) fn div(a: Int, d: Int) -> Int {
     match (a.as_const(), d.as_const()) {
         (_, Some(0)) => return Int::new(0),
-        (Some(x), Some(y)) => return Int::new(x.div_euclid(y) - i64::from(y < 0 && x.rem_euclid(y) != 0)),
+        (Some(x), Some(y)) => return Int::new(x.wrapping_div_euclid(y) - i64::from(y < 0 && x.wrapping_rem_euclid(y) != 0)),
         (_, Some(1)) => return a,
         (_, Some(y)) if y < 0 => return div(-a, -d),
         _ => {}
