@@ -224,3 +224,36 @@ fn addresses_reach_far_and_backwards() {
     call.scalars = vec![9];
     agree(&k, &call);
 }
+
+/// Kernels that multiply bytes in 32 bits, with calls.
+pub fn byte_products() -> Vec<(Kernel, Call)> {
+    let mut out = Vec::new();
+    for (a, b) in [("u8", "u8"), ("u8", "i8"), ("i8", "u8"), ("i8", "i8")] {
+        for lanes in [4, 5, 8, 16, 24] {
+            let k = kernel(&format!(
+                "kernel \"bytes\" {{ b0: read {a} b1: read {b} b2: write i32 b3: write u32 scalars 1 v0: i32x{lanes}
+                 %0: i64 = scalar 0 %1: i64 = const 0
+                 for %2 in %1..%0 step {lanes} {{
+                   %3: {a}x{lanes} = load b0[%2] %4: {b}x{lanes} = load b1[%2] %5: i32x{lanes} = cast %3
+                   %6: i32x{lanes} = cast %4 %7: i32x{lanes} = mul %5, %6 %8: i32x{lanes} = get v0
+                   %9: i32x{lanes} = add %8, %7 v0 = %9 store b2[%2] = %9
+                   %10: {a} = load b0[%2] %11: u32 = cast %10 %12: u32x{lanes} = splat %11 %13: u32x{lanes} = cast %4
+                   %14: u32x{lanes} = mul %12, %13 store b3[%2] = %14
+                 }} }}"
+            ));
+            let mut call = Call::random(&k, 20 * lanes, &mut Rng(lanes as u64));
+            call.bufs[0][..4].copy_from_slice(&[255, 255, 128, 128]);
+            call.bufs[1][..4].copy_from_slice(&[255, 128, 128, 127]);
+            call.scalars = vec![20 * lanes as i64];
+            out.push((k, call));
+        }
+    }
+    out
+}
+
+#[test]
+fn products_of_bytes_have_all_their_bits() {
+    for (kernel, call) in byte_products() {
+        agree(&kernel, &call);
+    }
+}

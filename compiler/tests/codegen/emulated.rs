@@ -5,7 +5,7 @@
 use crate::control::{compare, interpret};
 use crate::host::{Call, EMULATED, Emulated};
 use crate::values::Rng;
-use crate::{lanes, lanewise, random};
+use crate::{control, lanes, lanewise, random, shape};
 use graphmend_compiler::kernel::ir::Kernel;
 
 fn check(machine: &Emulated, jobs: &[(Kernel, Call)]) {
@@ -29,6 +29,13 @@ fn lanes_move_as_in_the_interpreter_on_other_instruction_sets() {
         (kernel, call)
     };
     let jobs: Vec<_> = lanes::kernels().into_iter().map(job).collect();
+    EMULATED.iter().for_each(|machine| check(machine, &jobs));
+}
+
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn products_and_matrix_kernels_agree_with_the_interpreter_on_other_instruction_sets() {
+    let jobs: Vec<_> = control::byte_products().into_iter().chain(shape::gemms()).collect();
     EMULATED.iter().for_each(|machine| check(machine, &jobs));
 }
 

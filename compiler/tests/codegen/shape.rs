@@ -1,6 +1,7 @@
 //! The instructions that come out for the loops that matter.
 
-use crate::host::targets;
+use crate::control::agree;
+use crate::host::{Call, targets};
 use graphmend_compiler::codegen::{CodegenError, Isa, Target, asm_text, compile, loop_spills};
 use graphmend_compiler::dtype::DType;
 use graphmend_compiler::kernel::builder::Builder;
@@ -65,6 +66,20 @@ fn gemm(k: i64, rows: usize, cols: usize, how: Broadcast) -> Kernel {
         }
     }
     b.finish()
+}
+
+/// Matrix kernels with calls.
+pub fn gemms() -> Vec<(Kernel, Call)> {
+    let mut out = Vec::new();
+    for how in [Broadcast::Shuffle, Broadcast::Extract, Broadcast::Load] {
+        for (rows, cols) in [(4, 8), (8, 12), (12, 12)] {
+            let kernel = gemm(20, rows, cols, how);
+            let floats = |count: usize| (0..count).flat_map(|i| ((i * 37 % 101) as f32 * 0.25 - 9.0).to_le_bytes()).collect();
+            let bufs = vec![floats(20 * rows), floats(20 * cols), floats(rows * cols)];
+            out.push((kernel, Call { bufs, scalars: Vec::new(), tile: (0, 0) }));
+        }
+    }
+    out
 }
 
 /// `out[i] = max(a[i] + b[i], 0) * 1.1`, eight at a time.
@@ -149,6 +164,28 @@ fn elementwise_loops_on_aarch64_have_nothing_to_spare() {
     let body = a64_loop(&compiled.code);
     // Three addresses, four loads, six operations, two stores, three for the loop.
     assert!(body.len() <= 18, "{} instructions", body.len());
+}
+
+#[test]
+fn matrix_kernels_multiply() {
+    // The values are such that every sum is exact, fused or not.
+    for (kernel, call) in gemms() {
+        agree(&kernel, &call);
+    }
+}
+
+#[test]
+fn products_of_bytes_multiply_in_sixteen_bits() {
+    let text = "kernel \"bytes\" { b0: read u8 b1: read i8 b2: write i32 scalars 1 v0: i32x16 %0: i64 = scalar 0 %1: i64 = const 0
+        for %2 in %1..%0 step 16 { %3: u8x16 = load b0[%2] %4: i8x16 = load b1[%2] %5: i32x16 = cast %3
+        %6: i32x16 = cast %4 %7: i32x16 = mul %5, %6 %8: i32x16 = get v0 %9: i32x16 = add %8, %7 v0 = %9 }
+        %10: i32x16 = get v0 store b2[%1] = %10 }";
+    let kernel = parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let text = asm_text(&kernel, target("x86-64-v3")).unwrap();
+    assert_eq!((count(&text, "vpmullw"), count(&text, "vpmulld")), (2, 0), "{text}");
+    // aarch64 adds the widened products; RISC-V widens as it adds.
+    let text = asm_text(&kernel, target("rv64gcv")).unwrap();
+    assert_eq!(count(&text, "vwadd.wv"), 4, "{text}");
 }
 
 #[test]

@@ -99,6 +99,13 @@ pub(super) fn split(defs: &[Option<&Op>], mut index: Reg) -> (Option<Reg>, i64) 
     }
 }
 
+/// Whether pieces of 16 bytes from `offset` on have immediate offsets on aarch64: multiples of 16 up to 65520, or anything
+/// from -256 to 255.
+fn in_a64_range(offset: i64, bytes: i64) -> bool {
+    let last = offset + bytes - 16;
+    (offset % 16 == 0 && offset >= 0 && last <= 65520) || (offset >= -256 && last <= 255)
+}
+
 impl Fx<'_, '_> {
     /// Makes the addresses that use `reg` as index, right after its definition: loads in inner loops then share them.
     pub(super) fn make_pointers(&mut self, reg: Reg) -> Res {
@@ -131,11 +138,16 @@ impl Fx<'_, '_> {
             if self.caps.aarch64() && accesses > 1 {
                 // Hides the sum from the loads, which would otherwise add again each time. x86 adds for free, and RISC-V
                 // never looks inside.
-                pointer = self.b.ins().bitcast(types::I64, MemFlagsData::new().with_endianness(Endianness::Little), pointer);
+                pointer = self.hidden(pointer);
             }
             self.pointers.insert((buf, reg.0), pointer);
         }
         Ok(())
+    }
+
+    /// The same value, but not seen through when addresses are formed.
+    fn hidden(&mut self, value: Value) -> Value {
+        self.b.ins().bitcast(types::I64, MemFlagsData::new().with_endianness(Endianness::Little), value)
     }
 
     /// The register and the shift, if `reg` is a register times a power of two.
@@ -168,6 +180,12 @@ impl Fx<'_, '_> {
         let size = self.kernel.bufs[buf.0 as usize].dtype.size() as i64;
         let offset = disp.wrapping_add(constant).wrapping_mul(size);
         match (i32::try_from(offset), i32::try_from(offset.saturating_add(bytes))) {
+            (Ok(near), Ok(_)) if self.caps.aarch64() && bytes > 16 && !in_a64_range(offset, bytes) => {
+                // One addition instead of one for every piece.
+                let offset = self.iconst(8, near as u64);
+                let sum = self.b.ins().iadd(base, offset);
+                Ok((self.hidden(sum), 0))
+            }
             (Ok(offset), Ok(_)) => Ok((base, offset)),
             _ => {
                 let offset = self.iconst(8, offset as u64);

@@ -1,8 +1,8 @@
 //! Integer arithmetic. Nothing traps, whatever the operands.
 
-use super::fx::{Fx, Res, Val, clif_int_vector};
+use super::fx::{Fx, Res, Val, clif_int_vector, int_of};
 use crate::dtype::DType;
-use crate::kernel::ir::{BinOp, Op, Reg};
+use crate::kernel::ir::{BinOp, Op, Reg, Type};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value};
 
@@ -25,10 +25,56 @@ impl Fx<'_, '_> {
                 return Ok(self.one(elem, piece));
             }
         }
+        if let (BinOp::Mul, Some(product)) = (op, self.narrow_product(ra, rb)?) {
+            return Ok(product);
+        }
         if op == BinOp::Mul && !self.caps.int_mul(a.width) {
             return self.each_lane(elem, &[&a, &b], |fx, v| Ok(fx.b.ins().imul(v[0], v[1])));
         }
         self.map(elem, &[&a, &b], |fx, v, _| fx.plain(op, elem, v[0], v[1]))
+    }
+
+    /// The product of 32-bit vectors whose lanes come from bytes, multiplied in 16 bits, which always suffice: half as many
+    /// multiplications, shorter ones on x86, and the widening ones on aarch64 and RISC-V.
+    fn narrow_product(&mut self, ra: Reg, rb: Reg) -> Res<Option<Val>> {
+        let ty = self.kernel.regs[ra.0 as usize];
+        if ty.elem.size() != 4 || ty.lanes < 4 || !self.caps.vectors {
+            return Ok(None);
+        }
+        let (Some(a), Some(b)) = (self.byte_source(ra), self.byte_source(rb)) else { return Ok(None) };
+        let (x, y) = (self.from_bytes(a, ty.lanes)?, self.from_bytes(b, ty.lanes)?);
+        // Two unsigned bytes need the sixteenth bit; with one signed, the product fits a signed number.
+        let signed = x.1 || y.1;
+        let product = self.map(int_of(2, signed), &[&x.0, &y.0], |fx, v, _| Ok(fx.b.ins().imul(v[0], v[1])))?;
+        let wide = self.widen(&product, signed)?;
+        Ok(Some(Val { ty, ..wide }))
+    }
+
+    /// The byte lanes, or the single byte, that a 32-bit register was widened from.
+    fn byte_source(&self, reg: Reg) -> Option<Reg> {
+        let of_cast = |reg: Reg| match self.defs[reg.0 as usize] {
+            Some(Op::Cast(_, from)) => {
+                let elem = self.kernel.regs[from.0 as usize].elem;
+                matches!(elem, DType::I8 | DType::U8).then_some(*from)
+            }
+            _ => None,
+        };
+        match self.defs[reg.0 as usize] {
+            Some(Op::Splat(scalar, _)) => of_cast(*scalar),
+            _ => of_cast(reg),
+        }
+    }
+
+    /// Bytes as 16-bit lanes, copied to all if it is one, and whether they are signed.
+    fn from_bytes(&mut self, reg: Reg, lanes: u16) -> Res<(Val, bool)> {
+        let bytes = self.val(reg)?;
+        let signed = bytes.ty.elem.is_signed();
+        let elem = int_of(2, signed);
+        if bytes.ty.lanes == lanes {
+            return Ok((self.widen(&bytes, signed)?, signed));
+        }
+        let scalar = self.cast_scalar(bytes.ty.elem, elem, bytes.pieces[0])?;
+        Ok((self.build(Type { elem, lanes }, 2, &vec![scalar; lanes as usize])?, signed))
     }
 
     /// The operations that are one instruction for scalars and vectors alike.
