@@ -86,6 +86,7 @@ impl Form {
             epilogue: emit::linearize(program, epilogue, &|t| t == sum),
         };
         form.drop_units();
+        form.order_terms();
         while form.join_some(sum) {}
         Some(form)
     }
@@ -105,6 +106,19 @@ impl Form {
         self.replace(&|v| is_unit(v).then(|| Int::new(0)));
         self.vars.retain(|v| !is_unit(*v));
         self.ks.retain(|v| !is_unit(*v));
+    }
+
+    /// Orders the reduced indices as the elements of an operand that is read as it lies: the sum is the same in any order.
+    fn order_terms(&mut self) {
+        let Some(op) = self.ops.iter().find(|op| op.data.is_none()) else { return };
+        let step = |k: VarId| coef(op.flat, k).and_then(|c| c.as_const()).map(i64::abs);
+        let mut steps: Vec<(i64, VarId)> = vec![];
+        for k in &self.ks {
+            let Some(step) = step(*k) else { return };
+            steps.push((step, *k));
+        }
+        steps.sort_by_key(|(step, _)| core::cmp::Reverse(*step));
+        self.ks = steps.into_iter().map(|(_, k)| k).collect();
     }
 
     /// Joins two adjacent indices that every position goes through as through one; false when there are none.

@@ -1,4 +1,4 @@
-//! Proofs that an index lies within its axis, a little stronger than those of the algebra: `floor(x/s)*s <= x`.
+//! Proofs that an index lies within its axis, a little stronger than those of the algebra.
 
 use crate::lower::emit::atom_int;
 use crate::sym::{Atom, Int, VarId, linear_in};
@@ -20,7 +20,39 @@ fn not_negative(e: Int) -> bool {
             None => break,
         }
     }
-    Int::new(0).le(without_floors(e)) == Some(true)
+    bounded_below(e, 4)
+}
+
+/// Is a lower bound of `e` at least zero? `floor(x/s)*s` is at most `x`, a minimum at most each of its operands, a maximum
+/// at least.
+fn bounded_below(e: Int, depth: u32) -> bool {
+    if Int::new(0).le(e) == Some(true) {
+        return true;
+    }
+    depth > 0 && bounds(e).into_iter().any(|lower| bounded_below(lower, depth - 1))
+}
+
+/// Expressions that are at most `e`, each with one term of it replaced.
+fn bounds(e: Int) -> Vec<Int> {
+    let mut out = vec![];
+    for (c, atoms) in e.terms() {
+        let [a] = atoms.as_slice() else { continue };
+        let rest = e - atom_int(*a) * c;
+        match *a {
+            Atom::Div(x, s) if c < 0 => {
+                if let Some(s) = s.as_const()
+                    && s > 0
+                    && c % s == 0
+                {
+                    out.push(rest + x * (c / s));
+                }
+            }
+            Atom::Min(x, y) if c < 0 => out.extend([rest + x * c, rest + y * c]),
+            Atom::Max(x, y) if c > 0 => out.extend([rest + x * c, rest + y * c]),
+            _ => {}
+        }
+    }
+    out
 }
 
 fn at_end(e: Int, v: VarId) -> Option<Int> {
@@ -34,22 +66,4 @@ fn at_end(e: Int, v: VarId) -> Option<Int> {
     } else {
         None
     }
-}
-
-/// A lower bound of `e`, with `-c*floor(x/s)` replaced by `-(c/s)*x` where that divides.
-fn without_floors(e: Int) -> Int {
-    let mut sum = Int::new(0);
-    for (c, atoms) in e.terms() {
-        if let [Atom::Div(x, s)] = atoms.as_slice()
-            && let Some(s) = s.as_const()
-            && s > 0
-            && c < 0
-            && c % s == 0
-        {
-            sum = sum + *x * (c / s);
-            continue;
-        }
-        sum = atoms.iter().fold(Int::new(c), |p, a| p * atom_int(*a)) + sum;
-    }
-    sum
 }
