@@ -21,22 +21,14 @@ pub struct Array {
 impl Array {
     /// An array of zeros.
     pub fn zeros(dtype: DType, shape: &[usize]) -> Array {
-        Array {
-            dtype,
-            shape: shape.to_vec(),
-            bytes: vec![0; shape.iter().product::<usize>() * dtype.size()],
-        }
+        Array { dtype, shape: shape.to_vec(), bytes: vec![0; shape.iter().product::<usize>() * dtype.size()] }
     }
 
     /// A copy of a session's output.
     pub fn from_view(view: &TensorView<'_>) -> Array {
         // A view's sizes are not negative.
         let shape = view.shape.iter().map(|&n| n as usize).collect();
-        Array {
-            dtype: view.dtype,
-            shape,
-            bytes: view.bytes.to_vec(),
-        }
+        Array { dtype: view.dtype, shape, bytes: view.bytes.to_vec() }
     }
 
     /// For a run.
@@ -47,9 +39,7 @@ impl Array {
     /// The elements as numbers, for printing and comparing.
     pub fn numbers(&self) -> impl Iterator<Item = f64> + '_ {
         let dtype = self.dtype;
-        self.bytes
-            .chunks_exact(dtype.size())
-            .map(move |e| number(dtype, e))
+        self.bytes.chunks_exact(dtype.size()).map(move |e| number(dtype, e))
     }
 }
 
@@ -94,30 +84,19 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Array> {
 /// Decodes the bytes of a file.
 pub fn decode(file: &[u8]) -> io::Result<Array> {
     let (text, data) = split(file).ok_or_else(|| invalid("not a .npy file".into()))?;
-    let header = Header::parse(text).ok_or_else(|| {
-        invalid(format!(
-            "the .npy header is not understood: {}",
-            text.trim_end()
-        ))
-    })?;
-    let Header {
-        descr,
-        fortran,
-        shape,
-    } = header;
-    let (big, dtype) = element_type(descr)
-        .ok_or_else(|| invalid(format!("arrays of type {descr} are not supported")))?;
+    let header = Header::parse(text)
+        .ok_or_else(|| invalid(format!("the .npy header is not understood: {}", text.trim_end())))?;
+    let Header { descr, fortran, shape } = header;
+    let (big, dtype) =
+        element_type(descr).ok_or_else(|| invalid(format!("arrays of type {descr} are not supported")))?;
     let size = dtype.size();
     let total = shape
         .iter()
         .try_fold(size, |a, &n| a.checked_mul(n))
         .ok_or_else(|| invalid("the array is too large".into()))?;
-    let data = data.get(..total).ok_or_else(|| {
-        invalid(format!(
-            "the file ends after {} bytes of data, its shape makes {total}",
-            data.len()
-        ))
-    })?;
+    let data = data
+        .get(..total)
+        .ok_or_else(|| invalid(format!("the file ends after {} bytes of data, its shape makes {total}", data.len())))?;
     let mut bytes = data.to_vec();
     if big {
         bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
@@ -125,11 +104,7 @@ pub fn decode(file: &[u8]) -> io::Result<Array> {
     if fortran && shape.len() > 1 {
         bytes = to_row_major(&bytes, &shape, size);
     }
-    Ok(Array {
-        dtype,
-        shape,
-        bytes,
-    })
+    Ok(Array { dtype, shape, bytes })
 }
 
 /// The header's text and the data of a file of any format version.
@@ -137,12 +112,8 @@ fn split(file: &[u8]) -> Option<(&str, &[u8])> {
     let rest = file.strip_prefix(b"\x93NUMPY")?;
     let (&[major, _minor], rest) = rest.split_first_chunk()?;
     let (len, rest) = match major {
-        1 => rest
-            .split_first_chunk()
-            .map(|(n, rest)| (u32::from(u16::from_le_bytes(*n)), rest))?,
-        2 | 3 => rest
-            .split_first_chunk()
-            .map(|(n, rest)| (u32::from_le_bytes(*n), rest))?,
+        1 => rest.split_first_chunk().map(|(n, rest)| (u32::from(u16::from_le_bytes(*n)), rest))?,
+        2 | 3 => rest.split_first_chunk().map(|(n, rest)| (u32::from_le_bytes(*n), rest))?,
         _ => return None,
     };
     let (text, data) = rest.split_at_checked(len as usize)?;
@@ -194,18 +165,12 @@ impl<'a> Header<'a> {
                 }
                 "fortran_order" => {
                     fortran = Some(value.starts_with("True"));
-                    value
-                        .strip_prefix("True")
-                        .or_else(|| value.strip_prefix("False"))?
+                    value.strip_prefix("True").or_else(|| value.strip_prefix("False"))?
                 }
                 "shape" => {
                     let (sizes, after) = value.strip_prefix('(')?.split_once(')')?;
                     let sizes = sizes.split(',').map(str::trim).filter(|s| !s.is_empty());
-                    shape = Some(
-                        sizes
-                            .map(|s| s.parse().ok())
-                            .collect::<Option<Vec<usize>>>()?,
-                    );
+                    shape = Some(sizes.map(|s| s.parse().ok()).collect::<Option<Vec<usize>>>()?);
                     after
                 }
                 _ => return None,
@@ -213,11 +178,7 @@ impl<'a> Header<'a> {
             rest = rest.trim_start();
             rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
         }
-        Some(Header {
-            descr: descr?,
-            fortran: fortran?,
-            shape: shape?,
-        })
+        Some(Header { descr: descr?, fortran: fortran?, shape: shape? })
     }
 }
 
@@ -232,11 +193,7 @@ fn to_row_major(bytes: &[u8], shape: &[usize], size: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len());
     let mut index = vec![0usize; shape.len()];
     for _ in 0..bytes.len() / size {
-        let at = index
-            .iter()
-            .zip(shape)
-            .rev()
-            .fold(0, |at, (i, n)| at * n + i);
+        let at = index.iter().zip(shape).rev().fold(0, |at, (i, n)| at * n + i);
         out.extend_from_slice(&bytes[at * size..(at + 1) * size]);
         for (i, n) in index.iter_mut().zip(shape).rev() {
             *i += 1;
@@ -274,11 +231,7 @@ fn header(array: &Array) -> Vec<u8> {
         DType::F32 => "<f4",
         DType::F64 => "<f8",
     };
-    let mut sizes = array
-        .shape
-        .iter()
-        .map(|n| format!("{n}, "))
-        .collect::<String>();
+    let mut sizes = array.shape.iter().map(|n| format!("{n}, ")).collect::<String>();
     if array.shape.len() > 1 {
         sizes.truncate(sizes.len() - 2);
     } else if array.shape.len() == 1 {
@@ -286,10 +239,7 @@ fn header(array: &Array) -> Vec<u8> {
     }
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({sizes}), }}");
     let unpadded = 10 + text.len() + 1;
-    text.extend(std::iter::repeat_n(
-        ' ',
-        unpadded.next_multiple_of(64) - unpadded,
-    ));
+    text.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
     text.push('\n');
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
     // At most 32 sizes of 20 digits: far below 65536.
@@ -314,11 +264,7 @@ mod tests {
         for dtype in DType::ALL {
             for shape in [&[][..], &[0], &[3], &[2, 3], &[1, 2, 3, 4]] {
                 let mut array = Array::zeros(dtype, shape);
-                array
-                    .bytes
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(i, b)| *b = (i % 2) as u8);
+                array.bytes.iter_mut().enumerate().for_each(|(i, b)| *b = (i % 2) as u8);
                 assert_eq!(through_bytes(&array), array, "{dtype} {shape:?}");
             }
         }
@@ -333,15 +279,9 @@ mod tests {
 
     #[test]
     fn column_major_and_big_endian_arrays_become_row_major_and_little_endian() {
-        let f = file(
-            "{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }",
-            &[1, 4, 2, 5, 3, 6],
-        );
+        let f = file("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", &[1, 4, 2, 5, 3, 6]);
         assert_eq!(decode(&f).unwrap().bytes, [1, 2, 3, 4, 5, 6]);
-        let f = file(
-            "{'descr': '>i4', 'fortran_order': False, 'shape': (1,), }",
-            &[0, 0, 1, 2],
-        );
+        let f = file("{'descr': '>i4', 'fortran_order': False, 'shape': (1,), }", &[0, 0, 1, 2]);
         assert_eq!(decode(&f).unwrap().numbers().collect::<Vec<_>>(), [258.0]);
     }
 
@@ -349,25 +289,11 @@ mod tests {
     fn files_that_are_no_arrays_of_numbers_are_refused() {
         assert!(decode(b"").is_err());
         assert!(decode(b"\x93NUMPY\x01\x00\xff\xff{").is_err());
-        let short = file(
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
-            &[0; 7],
-        );
-        assert!(
-            decode(&short)
-                .unwrap_err()
-                .to_string()
-                .contains("its shape makes 8")
-        );
-        let complex = file(
-            "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }",
-            &[0; 8],
-        );
+        let short = file("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", &[0; 7]);
+        assert!(decode(&short).unwrap_err().to_string().contains("its shape makes 8"));
+        let complex = file("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }", &[0; 8]);
         assert!(decode(&complex).is_err());
-        let huge = file(
-            "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
-            &[],
-        );
+        let huge = file("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", &[]);
         assert!(decode(&huge).unwrap_err().to_string().contains("too large"));
         for dict in [
             "",

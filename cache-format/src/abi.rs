@@ -80,9 +80,5 @@ pub mod id {
     /// Windows on x86-64.
     pub const WINDOWS_X64: u16 = 2;
     /// The convention of `extern "C"` in this program.
-    pub const OF_THIS_PROGRAM: u16 = if cfg!(all(windows, target_arch = "x86_64")) {
-        WINDOWS_X64
-    } else {
-        SYSTEM
-    };
+    pub const OF_THIS_PROGRAM: u16 = if cfg!(all(windows, target_arch = "x86_64")) { WINDOWS_X64 } else { SYSTEM };
 }

@@ -30,18 +30,8 @@ pub fn check_plan(
     weights_bytes: u64,
     code_bytes: u64,
 ) -> Result<(), FormatError> {
-    let in_plan = |table, index, what| FormatError::Record {
-        section: SectionKind::Plan,
-        table,
-        index,
-        what,
-    };
-    let c = Checker {
-        plan,
-        tensors,
-        kernels,
-        weights_bytes,
-    };
+    let in_plan = |table, index, what| FormatError::Record { section: SectionKind::Plan, table, index, what };
+    let c = Checker { plan, tensors, kernels, weights_bytes };
     c.counts().map_err(|what| in_plan("header", 0, what))?;
     for i in 0..kernels.count() {
         let section = SectionKind::Kernels;
@@ -53,8 +43,7 @@ pub fn check_plan(
         })?;
     }
     for i in 0..plan.buffers {
-        c.buffer_record(i)
-            .map_err(|what| in_plan("buffer", i, what))?;
+        c.buffer_record(i).map_err(|what| in_plan("buffer", i, what))?;
     }
     for i in 0..plan.messages {
         plan.message(i).ok_or(in_plan("message", i, "not text"))?;
@@ -76,10 +65,7 @@ fn check_kernel(kernel: Option<Kernel>, code_bytes: u64) -> Check {
     if !k.code_offset.is_multiple_of(CODE_ALIGN as u64) {
         return Err("the code is not aligned");
     }
-    if k.code_offset
-        .checked_add(u64::from(k.code_bytes))
-        .is_none_or(|end| end > code_bytes)
-    {
+    if k.code_offset.checked_add(u64::from(k.code_bytes)).is_none_or(|end| end > code_bytes) {
         return Err("the code is not inside CODE");
     }
     Ok(())
@@ -126,19 +112,11 @@ impl Checker<'_> {
             Source::Reg(r) => r < self.plan.regs,
             Source::Const(i) => i < self.plan.consts,
         };
-        if known {
-            Ok(())
-        } else {
-            Err("no such operand")
-        }
+        if known { Ok(()) } else { Err("no such operand") }
     }
 
     fn dst(&self, reg: u32) -> Check {
-        if reg < self.plan.regs {
-            Ok(())
-        } else {
-            Err("no such register")
-        }
+        if reg < self.plan.regs { Ok(()) } else { Err("no such register") }
     }
 
     fn buffer(&self, index: u32) -> Result<Buffer, &'static str> {
@@ -189,11 +167,7 @@ impl Checker<'_> {
         let from = u64::try_from(self.plan.const_val(b.offset)?).ok()?;
         let bytes = u64::try_from(self.plan.const_val(b.bytes?)?).ok()?;
         // A sum of two non-negative i64 fits.
-        Some(Range {
-            space: b.space,
-            from,
-            to: from + bytes,
-        })
+        Some(Range { space: b.space, from, to: from + bytes })
     }
 
     fn step(&self, index: u32) -> Check {
@@ -233,20 +207,10 @@ impl Checker<'_> {
                 self.val(index)?;
                 self.val(value)
             }
-            Step::Dispatch {
-                kernel,
-                first_binding,
-                first_scalar,
-                tiles,
-                scratch,
-            } => self.dispatch(kernel, first_binding, first_scalar, tiles, scratch),
-            Step::Copy {
-                dst,
-                dst_offset,
-                src,
-                src_offset,
-                bytes,
-            } => {
+            Step::Dispatch { kernel, first_binding, first_scalar, tiles, scratch } => {
+                self.dispatch(kernel, first_binding, first_scalar, tiles, scratch)
+            }
+            Step::Copy { dst, dst_offset, src, src_offset, bytes } => {
                 self.writable(dst)?;
                 self.buffer(src)?;
                 self.val(dst_offset)?;
@@ -256,11 +220,7 @@ impl Checker<'_> {
             Step::Fill { buf, bits: _ } => self.writable(buf),
             Step::SetSlot { slot, buf } => {
                 self.buffer(buf)?;
-                if slot < p.slots {
-                    Ok(())
-                } else {
-                    Err("no such slot")
-                }
+                if slot < p.slots { Ok(()) } else { Err("no such slot") }
             }
             Step::Jump { target } => self.target(target),
             Step::JumpIfZero { cond, target } => {
@@ -269,11 +229,7 @@ impl Checker<'_> {
             }
             Step::Check { cond, message } => {
                 self.val(cond)?;
-                if message < p.messages {
-                    Ok(())
-                } else {
-                    Err("no such message")
-                }
+                if message < p.messages { Ok(()) } else { Err("no such message") }
             }
             Step::Reserve { bytes } => self.val(bytes),
             Step::Return => Ok(()),
@@ -281,19 +237,11 @@ impl Checker<'_> {
     }
 
     fn target(&self, target: u32) -> Check {
-        if target < self.plan.instrs {
-            Ok(())
-        } else {
-            Err("jumps out of the plan")
-        }
+        if target < self.plan.instrs { Ok(()) } else { Err("jumps out of the plan") }
     }
 
     fn integral(&self, buf: u32) -> Check {
-        if self.buffer(buf)?.dtype.is_integral() {
-            Ok(())
-        } else {
-            Err("not an integer buffer")
-        }
+        if self.buffer(buf)?.dtype.is_integral() { Ok(()) } else { Err("not an integer buffer") }
     }
 
     fn dispatch(
@@ -309,10 +257,7 @@ impl Checker<'_> {
         if k.bufs > p.max_bufs || k.scalars > p.max_scalars {
             return Err("the kernel takes more than the header says");
         }
-        if first_scalar
-            .checked_add(k.scalars)
-            .is_none_or(|end| end > p.vals)
-        {
+        if first_scalar.checked_add(k.scalars).is_none_or(|end| end > p.vals) {
             return Err("no such scalars");
         }
         for i in 0..k.scalars {
@@ -322,10 +267,7 @@ impl Checker<'_> {
             return Err("work units for a kernel that has none, or none for one that has");
         }
         tiles.map_or(Ok(()), |t| self.val(t))?;
-        if first_binding
-            .checked_add(k.bufs)
-            .is_none_or(|end| end > p.bindings)
-        {
+        if first_binding.checked_add(k.bufs).is_none_or(|end| end > p.bindings) {
             return Err("no such bindings");
         }
         let scratch_range = self.scratch(scratch, k.scratch)?;
@@ -358,11 +300,7 @@ impl Checker<'_> {
 
     fn scratch(&self, scratch: Option<u32>, need: u64) -> Result<Option<Range>, &'static str> {
         let Some(index) = scratch else {
-            return if need == 0 {
-                Ok(None)
-            } else {
-                Err("scratch is missing")
-            };
+            return if need == 0 { Ok(None) } else { Err("scratch is missing") };
         };
         let buffer = self.buffer(index)?;
         if buffer.space != Space::Arena {
@@ -391,11 +329,7 @@ impl Checker<'_> {
             return Err("lies in an input");
         }
         let rank = tensor.rank as u32;
-        if out
-            .first_dim
-            .checked_add(rank)
-            .is_none_or(|end| end > self.plan.vals)
-        {
+        if out.first_dim.checked_add(rank).is_none_or(|end| end > self.plan.vals) {
             return Err("no such shape");
         }
         for axis in 0..rank {
@@ -407,9 +341,5 @@ impl Checker<'_> {
 
 fn overlap(a: Range, b: Range) -> bool {
     let empty = a.from == a.to || b.from == b.to;
-    a.space == b.space
-        && !matches!(a.space, Space::Slot(_))
-        && !empty
-        && a.from < b.to
-        && b.from < a.to
+    a.space == b.space && !matches!(a.space, Space::Slot(_)) && !empty && a.from < b.to && b.from < a.to
 }

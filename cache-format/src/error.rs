@@ -86,37 +86,20 @@ impl fmt::Display for FormatError {
                 crate::file::VERSION_MAJOR
             ),
             FormatError::RequiredFeatures(bits) => {
-                write!(
-                    f,
-                    "file needs format features that this program does not know (bits {bits:#x})"
-                )
+                write!(f, "file needs format features that this program does not know (bits {bits:#x})")
             }
             FormatError::Header(what) => write!(f, "file is damaged: header: {what}"),
-            FormatError::RootDigest => {
-                f.write_str("file is damaged: header and tables do not match their digest")
-            }
+            FormatError::RootDigest => f.write_str("file is damaged: header and tables do not match their digest"),
             FormatError::Section { index, what } => {
                 write!(f, "file is damaged: section {index}: {what}")
             }
-            FormatError::Digest(kind) => write!(
-                f,
-                "file is damaged: section {kind} does not match its digest"
-            ),
-            FormatError::Leaf(index) => write!(
-                f,
-                "file is damaged: block {index} of the weights does not match its digest"
-            ),
-            FormatError::Gap { offset } => write!(
-                f,
-                "file is damaged: byte {offset} between sections is not zero"
-            ),
+            FormatError::Digest(kind) => write!(f, "file is damaged: section {kind} does not match its digest"),
+            FormatError::Leaf(index) => {
+                write!(f, "file is damaged: block {index} of the weights does not match its digest")
+            }
+            FormatError::Gap { offset } => write!(f, "file is damaged: byte {offset} between sections is not zero"),
             FormatError::Missing(kind) => write!(f, "file has no section {kind}"),
-            FormatError::Record {
-                section,
-                table,
-                index,
-                what,
-            } => {
+            FormatError::Record { section, table, index, what } => {
                 write!(f, "file is invalid: {section}, {table} {index}: {what}")
             }
             FormatError::Cold(kind) => {

@@ -80,9 +80,7 @@ impl SectionKind {
 
     /// The kind with this code.
     pub fn from_code(code: u16) -> Option<SectionKind> {
-        SectionKind::ALL
-            .get(usize::from(code).checked_sub(1)?)
-            .copied()
+        SectionKind::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 }
 
@@ -182,36 +180,24 @@ impl<'a> Index<'a> {
         let header = parse_header(head)?;
         let sections_end = HEADER + header.sections as usize * SECTION;
         let tables_end = sections_end + header.variants as usize * VARIANT;
-        let truncated = FormatError::Truncated {
-            have: file_bytes,
-            need: header.file_bytes.max(tables_end as u64),
-        };
+        let truncated = FormatError::Truncated { have: file_bytes, need: header.file_bytes.max(tables_end as u64) };
         if file_bytes < header.file_bytes {
             return Err(truncated);
         }
         if file_bytes > header.file_bytes {
-            return Err(FormatError::Trailing {
-                have: file_bytes,
-                need: header.file_bytes,
-            });
+            return Err(FormatError::Trailing { have: file_bytes, need: header.file_bytes });
         }
         let sections = head.get(HEADER..sections_end).ok_or(truncated)?;
         let variants = head.get(sections_end..tables_end).ok_or(truncated)?;
         if root_digest(head.get(..HEADER).ok_or(truncated)?, sections, variants) != header.root {
             return Err(FormatError::RootDigest);
         }
-        let index = Index {
-            header,
-            sections,
-            variants,
-        };
+        let index = Index { header, sections, variants };
         index.check_sections(tables_end as u64)?;
         for i in 0..header.variants {
             let raw = variants.get(i as usize * VARIANT..).ok_or(truncated)?;
             if array::<16>(raw, 16) != Some([0; 16]) {
-                return Err(FormatError::Header(
-                    "a reserved field of a variant is not zero",
-                ));
+                return Err(FormatError::Header("a reserved field of a variant is not zero"));
             }
         }
         Ok(index)
@@ -225,10 +211,8 @@ impl<'a> Index<'a> {
             if s.variant != ALL_VARIANTS && u32::from(s.variant) >= self.header.variants {
                 return Err(wrong("there is no such variant"));
             }
-            let of_variant = matches!(
-                s.kind,
-                SectionKind::Plan | SectionKind::Kernels | SectionKind::Code | SectionKind::Debug
-            );
+            let of_variant =
+                matches!(s.kind, SectionKind::Plan | SectionKind::Kernels | SectionKind::Code | SectionKind::Debug);
             if of_variant == (s.variant == ALL_VARIANTS) {
                 return Err(wrong("wrong variant for this kind of section"));
             }
@@ -253,23 +237,18 @@ impl<'a> Index<'a> {
             }
         }
         if end != self.header.file_bytes {
-            return Err(FormatError::Header(
-                "the file does not end with its last section",
-            ));
+            return Err(FormatError::Header("the file does not end with its last section"));
         }
         let weights = self.section(SectionKind::Weights, ALL_VARIANTS);
         let leaves = self.section(SectionKind::Leaves, ALL_VARIANTS);
         match (weights, leaves) {
             (None, None) => Ok(()),
             (Some(w), Some(l))
-                if w.bytes.div_ceil(LEAF as u64).checked_mul(32) == Some(l.bytes)
-                    && w.digest == l.digest =>
+                if w.bytes.div_ceil(LEAF as u64).checked_mul(32) == Some(l.bytes) && w.digest == l.digest =>
             {
                 Ok(())
             }
-            _ => Err(FormatError::Header(
-                "WEIGHTS and LEAVES do not fit together",
-            )),
+            _ => Err(FormatError::Header("WEIGHTS and LEAVES do not fit together")),
         }
     }
 
@@ -299,14 +278,7 @@ impl<'a> Index<'a> {
             return Err(wrong("a reserved field is not zero"));
         }
         let kind = SectionKind::from_code(kind).ok_or(wrong("unknown kind"))?;
-        Ok(Section {
-            kind,
-            variant,
-            offset,
-            bytes,
-            align,
-            digest,
-        })
+        Ok(Section { kind, variant, offset, bytes, align, digest })
     }
 
     /// The sections, in the order of their offsets.
@@ -317,8 +289,7 @@ impl<'a> Index<'a> {
 
     /// The section of this kind for this variant (or for all: [`ALL_VARIANTS`]).
     pub fn section(&self, kind: SectionKind, variant: u16) -> Option<Section> {
-        self.sections()
-            .find(|s| (s.kind, s.variant) == (kind, variant))
+        self.sections().find(|s| (s.kind, s.variant) == (kind, variant))
     }
 
     /// A variant.
@@ -345,9 +316,7 @@ impl<'a> Index<'a> {
             let range = Index::range(&section).unwrap_or_default();
             let gap = file.get(end..range.start).unwrap_or_default();
             if let Some(at) = gap.iter().position(|&b| b != 0) {
-                return Err(FormatError::Gap {
-                    offset: (end + at) as u64,
-                });
+                return Err(FormatError::Gap { offset: (end + at) as u64 });
             }
             end = range.end;
         }
@@ -368,10 +337,7 @@ fn parse_header(head: &[u8]) -> Result<Header, FormatError> {
     if start.is_empty() || !MAGIC.starts_with(start) {
         return Err(FormatError::NotACache);
     }
-    let h: [u8; HEADER] = array(head, 0).ok_or(FormatError::Truncated {
-        have,
-        need: HEADER as u64,
-    })?;
+    let h: [u8; HEADER] = array(head, 0).ok_or(FormatError::Truncated { have, need: HEADER as u64 })?;
     let read = || {
         Some(Header {
             major: u16_at(&h, 8)?,
@@ -389,10 +355,7 @@ fn parse_header(head: &[u8]) -> Result<Header, FormatError> {
     };
     let header = read().ok_or(FormatError::Header("short"))?;
     if header.major != VERSION_MAJOR {
-        return Err(FormatError::Version {
-            major: header.major,
-            minor: header.minor,
-        });
+        return Err(FormatError::Version { major: header.major, minor: header.minor });
     }
     if header.required != 0 {
         return Err(FormatError::RequiredFeatures(header.required));
@@ -424,15 +387,9 @@ pub(crate) fn root_digest(header: &[u8], sections: &[u8], variants: &[u8]) -> Di
 pub fn verify_leaf(weights: &[u8], leaves: &[u8], index: usize) -> Result<(), FormatError> {
     let wrong = FormatError::Leaf(u32::try_from(index).unwrap_or(u32::MAX));
     let from = index.checked_mul(LEAF).ok_or(wrong)?;
-    let data = weights
-        .get(from..weights.len().min(from.saturating_add(LEAF)))
-        .ok_or(wrong)?;
+    let data = weights.get(from..weights.len().min(from.saturating_add(LEAF))).ok_or(wrong)?;
     let stated: Digest = array(leaves, index.checked_mul(32).ok_or(wrong)?).ok_or(wrong)?;
-    if *blake3::hash(data).as_bytes() == stated {
-        Ok(())
-    } else {
-        Err(wrong)
-    }
+    if *blake3::hash(data).as_bytes() == stated { Ok(()) } else { Err(wrong) }
 }
 
 /// A whole file in memory.
@@ -445,10 +402,7 @@ pub struct File<'a> {
 impl<'a> File<'a> {
     /// Checks header and tables (see [`Index::parse`]). Sections are not looked at.
     pub fn parse(bytes: &'a [u8]) -> Result<File<'a>, FormatError> {
-        Ok(File {
-            index: Index::parse(bytes, bytes.len() as u64)?,
-            bytes,
-        })
+        Ok(File { index: Index::parse(bytes, bytes.len() as u64)?, bytes })
     }
 
     /// Header and tables.
@@ -458,17 +412,12 @@ impl<'a> File<'a> {
 
     /// A section's bytes, unverified.
     pub fn data(&self, section: &Section) -> &'a [u8] {
-        Index::range(section)
-            .and_then(|r| self.bytes.get(r))
-            .unwrap_or_default()
+        Index::range(section).and_then(|r| self.bytes.get(r)).unwrap_or_default()
     }
 
     /// A section's bytes, after a look at their digest. WEIGHTS are verified block by block.
     pub fn verified(&self, kind: SectionKind, variant: u16) -> Result<&'a [u8], FormatError> {
-        let section = self
-            .index
-            .section(kind, variant)
-            .ok_or(FormatError::Missing(kind))?;
+        let section = self.index.section(kind, variant).ok_or(FormatError::Missing(kind))?;
         self.verify_section(&section)?;
         Ok(self.data(&section))
     }
@@ -486,9 +435,7 @@ impl<'a> File<'a> {
     /// Verifies every byte of the file: header and tables have been, all sections and gaps are.
     pub fn verify(&self) -> Result<(), FormatError> {
         self.index.verify_gaps(self.bytes)?;
-        self.index
-            .sections()
-            .try_for_each(|s| self.verify_section(&s))
+        self.index.sections().try_for_each(|s| self.verify_section(&s))
     }
 }
 

@@ -118,11 +118,7 @@ impl BinOp {
                 }
                 // The remainder of MIN by -1 is 0 although the quotient does not fit.
                 let r = a.wrapping_rem(b);
-                if r != 0 && (r < 0) != (b < 0) {
-                    r + b
-                } else {
-                    r
-                }
+                if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
             }
             BinOp::Rem => {
                 if b == 0 {
@@ -158,12 +154,8 @@ mod tests {
 
     #[test]
     fn divisions_round_as_named() {
-        let table = [
-            (7, 2, 3, 4, 3, 1, 1),
-            (-7, 2, -4, -3, -3, 1, -1),
-            (7, -2, -4, -3, -3, -1, 1),
-            (-7, -2, 3, 4, 3, -1, -1),
-        ];
+        let table =
+            [(7, 2, 3, 4, 3, 1, 1), (-7, 2, -4, -3, -3, 1, -1), (7, -2, -4, -3, -3, -1, 1), (-7, -2, 3, 4, 3, -1, -1)];
         for (a, b, floor, ceil, trunc, modulo, rem) in table {
             assert_eq!(BinOp::FloorDiv.apply(a, b), Some(floor));
             assert_eq!(BinOp::CeilDiv.apply(a, b), Some(ceil));
@@ -171,22 +163,9 @@ mod tests {
             assert_eq!(BinOp::Mod.apply(a, b), Some(modulo));
             assert_eq!(BinOp::Rem.apply(a, b), Some(rem));
         }
-        for op in [
-            BinOp::FloorDiv,
-            BinOp::CeilDiv,
-            BinOp::TruncDiv,
-            BinOp::Mod,
-            BinOp::Rem,
-        ] {
+        for op in [BinOp::FloorDiv, BinOp::CeilDiv, BinOp::TruncDiv, BinOp::Mod, BinOp::Rem] {
             assert_eq!(op.apply(5, 0), Some(0));
-            assert_eq!(
-                op.apply(6, 3),
-                Some(if matches!(op, BinOp::Mod | BinOp::Rem) {
-                    0
-                } else {
-                    2
-                })
-            );
+            assert_eq!(op.apply(6, 3), Some(if matches!(op, BinOp::Mod | BinOp::Rem) { 0 } else { 2 }));
         }
     }
 
@@ -197,17 +176,7 @@ mod tests {
         assert_eq!(BinOp::Mul.apply(i64::MAX, 2), None);
         assert_eq!(BinOp::FloorDiv.apply(i64::MIN, -1), None);
         assert_eq!(BinOp::Mod.apply(i64::MIN, -1), Some(0));
-        let edges = [
-            i64::MIN,
-            i64::MIN + 1,
-            -2,
-            -1,
-            0,
-            1,
-            2,
-            i64::MAX - 1,
-            i64::MAX,
-        ];
+        let edges = [i64::MIN, i64::MIN + 1, -2, -1, 0, 1, 2, i64::MAX - 1, i64::MAX];
         for op in BinOp::ALL {
             for a in edges {
                 for b in edges {

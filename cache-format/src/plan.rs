@@ -68,11 +68,7 @@ pub enum Source {
 impl Val {
     /// What it refers to.
     pub fn source(self) -> Source {
-        if self.0 & TOP == 0 {
-            Source::Reg(self.0)
-        } else {
-            Source::Const(self.0 & !TOP)
-        }
+        if self.0 & TOP == 0 { Source::Reg(self.0) } else { Source::Const(self.0 & !TOP) }
     }
 
     fn opt(raw: u32) -> Option<Val> {
@@ -119,73 +115,20 @@ pub struct Binding {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are documented at spec::Instr")]
 pub enum Step {
-    Bin {
-        op: BinOp,
-        dst: u32,
-        a: Val,
-        b: Val,
-    },
-    Set {
-        dst: u32,
-        value: Val,
-    },
-    InputDim {
-        dst: u32,
-        input: u32,
-        axis: u32,
-    },
-    Select {
-        dst: u32,
-        cond: Val,
-        a: Val,
-        b: Val,
-    },
-    LoadInt {
-        dst: u32,
-        buf: u32,
-        index: Val,
-    },
-    StoreInt {
-        buf: u32,
-        index: Val,
-        value: Val,
-    },
-    Dispatch {
-        kernel: u32,
-        first_binding: u32,
-        first_scalar: u32,
-        tiles: Option<Val>,
-        scratch: Option<u32>,
-    },
-    Copy {
-        dst: u32,
-        dst_offset: Val,
-        src: u32,
-        src_offset: Val,
-        bytes: Option<Val>,
-    },
-    Fill {
-        buf: u32,
-        bits: u64,
-    },
-    SetSlot {
-        slot: u32,
-        buf: u32,
-    },
-    Jump {
-        target: u32,
-    },
-    JumpIfZero {
-        cond: Val,
-        target: u32,
-    },
-    Check {
-        cond: Val,
-        message: u32,
-    },
-    Reserve {
-        bytes: Val,
-    },
+    Bin { op: BinOp, dst: u32, a: Val, b: Val },
+    Set { dst: u32, value: Val },
+    InputDim { dst: u32, input: u32, axis: u32 },
+    Select { dst: u32, cond: Val, a: Val, b: Val },
+    LoadInt { dst: u32, buf: u32, index: Val },
+    StoreInt { buf: u32, index: Val, value: Val },
+    Dispatch { kernel: u32, first_binding: u32, first_scalar: u32, tiles: Option<Val>, scratch: Option<u32> },
+    Copy { dst: u32, dst_offset: Val, src: u32, src_offset: Val, bytes: Option<Val> },
+    Fill { buf: u32, bits: u64 },
+    SetSlot { slot: u32, buf: u32 },
+    Jump { target: u32 },
+    JumpIfZero { cond: Val, target: u32 },
+    Check { cond: Val, message: u32 },
+    Reserve { bytes: Val },
     Return,
 }
 
@@ -243,12 +186,7 @@ struct Tables<'a> {
 impl<'a> Plan<'a> {
     /// Finds the tables in a verified section. The records are checked by [`check_plan`](crate::check::check_plan).
     pub fn parse(bytes: &'a [u8]) -> Result<Plan<'a>, FormatError> {
-        let wrong = |what| FormatError::Record {
-            section: SectionKind::Plan,
-            table: "header",
-            index: 0,
-            what,
-        };
+        let wrong = |what| FormatError::Record { section: SectionKind::Plan, table: "header", index: 0, what };
         let short = wrong("the section's length does not fit its counts");
         let head: [u8; HEAD] = array(bytes, 0).ok_or(short)?;
         let at = |i| u32_at(&head, i).ok_or(short);
@@ -312,10 +250,7 @@ impl<'a> Plan<'a> {
     #[inline]
     pub fn binding(&self, index: u32) -> Option<Binding> {
         let raw = record(self.t.bindings, index).map(u32::from_le_bytes)?;
-        Some(Binding {
-            buf: raw & !TOP,
-            written: raw & TOP != 0,
-        })
+        Some(Binding { buf: raw & !TOP, written: raw & TOP != 0 })
     }
 
     /// A buffer; nothing if out of range or malformed.
@@ -334,21 +269,13 @@ impl<'a> Plan<'a> {
             _ => return None,
         };
         let dtype = DType::from_code(dtype)?;
-        Some(Buffer {
-            space,
-            dtype,
-            offset: Val(u32_at(&raw, 8)?),
-            bytes: Val::opt(u32_at(&raw, 12)?),
-        })
+        Some(Buffer { space, dtype, offset: Val(u32_at(&raw, 8)?), bytes: Val::opt(u32_at(&raw, 12)?) })
     }
 
     /// An output.
     pub fn output(&self, index: u32) -> Option<Output> {
         let raw: [u8; 8] = record(self.t.outputs, index)?;
-        Some(Output {
-            buf: u32_at(&raw, 0)?,
-            first_dim: u32_at(&raw, 4)?,
-        })
+        Some(Output { buf: u32_at(&raw, 0)?, first_dim: u32_at(&raw, 4)? })
     }
 
     /// The text of a failed check.
@@ -382,31 +309,11 @@ impl<'a> Plan<'a> {
         let f = |i: usize| u32_at(&raw, 4 + 4 * i);
         let (a, b, c, d, e) = (f(0)?, f(1)?, f(2)?, f(3)?, f(4)?);
         Some(match op {
-            code::SET => Step::Set {
-                dst: a,
-                value: Val(b),
-            },
-            code::INPUT_DIM => Step::InputDim {
-                dst: a,
-                input: b,
-                axis: c,
-            },
-            code::SELECT => Step::Select {
-                dst: a,
-                cond: Val(b),
-                a: Val(c),
-                b: Val(d),
-            },
-            code::LOAD_INT => Step::LoadInt {
-                dst: a,
-                buf: b,
-                index: Val(c),
-            },
-            code::STORE_INT => Step::StoreInt {
-                buf: a,
-                index: Val(b),
-                value: Val(c),
-            },
+            code::SET => Step::Set { dst: a, value: Val(b) },
+            code::INPUT_DIM => Step::InputDim { dst: a, input: b, axis: c },
+            code::SELECT => Step::Select { dst: a, cond: Val(b), a: Val(c), b: Val(d) },
+            code::LOAD_INT => Step::LoadInt { dst: a, buf: b, index: Val(c) },
+            code::STORE_INT => Step::StoreInt { buf: a, index: Val(b), value: Val(c) },
             code::DISPATCH => Step::Dispatch {
                 kernel: a,
                 first_binding: b,
@@ -414,35 +321,15 @@ impl<'a> Plan<'a> {
                 tiles: Val::opt(d),
                 scratch: (e != NONE).then_some(e),
             },
-            code::COPY => Step::Copy {
-                dst: a,
-                dst_offset: Val(b),
-                src: c,
-                src_offset: Val(d),
-                bytes: Val::opt(e),
-            },
-            code::FILL => Step::Fill {
-                buf: a,
-                bits: u64::from(b) | u64::from(c) << 32,
-            },
+            code::COPY => Step::Copy { dst: a, dst_offset: Val(b), src: c, src_offset: Val(d), bytes: Val::opt(e) },
+            code::FILL => Step::Fill { buf: a, bits: u64::from(b) | u64::from(c) << 32 },
             code::SET_SLOT => Step::SetSlot { slot: a, buf: b },
             code::JUMP => Step::Jump { target: a },
-            code::JUMP_IF_ZERO => Step::JumpIfZero {
-                cond: Val(a),
-                target: b,
-            },
-            code::CHECK => Step::Check {
-                cond: Val(a),
-                message: b,
-            },
+            code::JUMP_IF_ZERO => Step::JumpIfZero { cond: Val(a), target: b },
+            code::CHECK => Step::Check { cond: Val(a), message: b },
             code::RESERVE => Step::Reserve { bytes: Val(a) },
             code::RETURN => Step::Return,
-            op => Step::Bin {
-                op: BinOp::from_code(op)?,
-                dst: a,
-                a: Val(b),
-                b: Val(c),
-            },
+            op => Step::Bin { op: BinOp::from_code(op)?, dst: a, a: Val(b), b: Val(c) },
         })
     }
 }
@@ -475,12 +362,7 @@ impl<'a> Kernels<'a> {
     /// Finds the table in a verified section.
     pub fn parse(bytes: &'a [u8]) -> Result<Kernels<'a>, FormatError> {
         let what = "the section's length does not fit its counts";
-        let short = FormatError::Record {
-            section: SectionKind::Kernels,
-            table: "header",
-            index: 0,
-            what,
-        };
+        let short = FormatError::Record { section: SectionKind::Kernels, table: "header", index: 0, what };
         let head: [u8; KERNELS_HEAD] = array(bytes, 0).ok_or(short)?;
         let count = u32_at(&head, 0).ok_or(short)?;
         let mut cutter = Cutter::new(bytes.get(KERNELS_HEAD..).ok_or(short)?);

@@ -69,12 +69,7 @@ impl Dim<'_> {
 impl<'a> Tensors<'a> {
     /// Finds the tables in a verified section and checks every record.
     pub fn parse(bytes: &'a [u8]) -> Result<Tensors<'a>, FormatError> {
-        let wrong = |table, index, what| FormatError::Record {
-            section: SectionKind::Tensors,
-            table,
-            index,
-            what,
-        };
+        let wrong = |table, index, what| FormatError::Record { section: SectionKind::Tensors, table, index, what };
         let short = wrong("header", 0, "the section's length does not fit its counts");
         let head: [u8; HEAD] = array(bytes, 0).ok_or(short)?;
         let at = |i| u32_at(&head, i).ok_or(short);
@@ -95,46 +90,27 @@ impl<'a> Tensors<'a> {
         }
         let mut next = 0;
         for i in 0..inputs + outputs {
-            let t = this
-                .tensor(i)
-                .ok_or(wrong("tensor", i, "bad element type, rank or name"))?;
+            let t = this.tensor(i).ok_or(wrong("tensor", i, "bad element type, rank or name"))?;
             if t.first_dim != next {
-                return Err(wrong(
-                    "tensor",
-                    i,
-                    "its dimensions do not follow those before",
-                ));
+                return Err(wrong("tensor", i, "its dimensions do not follow those before"));
             }
             next += t.rank as u32;
             for axis in 0..t.rank {
                 let flat = t.first_dim + axis as u32;
-                let d = t
-                    .dim(axis)
-                    .ok_or(wrong("dimension", flat, "out of range or bad name"))?;
+                let d = t.dim(axis).ok_or(wrong("dimension", flat, "out of range or bad name"))?;
                 if d.lo < 0 || d.hi < d.lo {
                     return Err(wrong("dimension", flat, "bad bounds"));
                 }
                 if let Some((input, other)) = d.same {
-                    let earlier = this
-                        .input(input)
-                        .filter(|e| (other as usize) < e.rank)
-                        .map(|e| e.first_dim + other);
+                    let earlier = this.input(input).filter(|e| (other as usize) < e.rank).map(|e| e.first_dim + other);
                     if earlier.is_none_or(|e| e >= flat) || i >= inputs {
-                        return Err(wrong(
-                            "dimension",
-                            flat,
-                            "refers to one that is not before it",
-                        ));
+                        return Err(wrong("dimension", flat, "refers to one that is not before it"));
                     }
                 }
             }
         }
         if next != dims {
-            return Err(wrong(
-                "header",
-                0,
-                "there are dimensions that belong to no tensor",
-            ));
+            return Err(wrong("header", 0, "there are dimensions that belong to no tensor"));
         }
         Ok(this)
     }
@@ -168,20 +144,12 @@ impl<'a> Tensors<'a> {
 
     /// An input.
     pub fn input(&self, index: u32) -> Option<Tensor<'a>> {
-        if index < self.inputs {
-            self.tensor(index)
-        } else {
-            None
-        }
+        if index < self.inputs { self.tensor(index) } else { None }
     }
 
     /// An output.
     pub fn output(&self, index: u32) -> Option<Tensor<'a>> {
-        if index < self.outputs {
-            self.tensor(self.inputs.checked_add(index)?)
-        } else {
-            None
-        }
+        if index < self.outputs { self.tensor(self.inputs.checked_add(index)?) } else { None }
     }
 }
 

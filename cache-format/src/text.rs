@@ -73,22 +73,9 @@ impl fmt::Display for Instr {
             Instr::Select { dst, cond, a, b } => write!(f, "r{dst} = select {cond} {a} {b}"),
             Instr::LoadInt { dst, buf, index } => write!(f, "r{dst} = b{buf}[{index}]"),
             Instr::StoreInt { buf, index, value } => write!(f, "b{buf}[{index}] = {value}"),
-            Instr::Dispatch {
-                kernel,
-                bufs,
-                scalars,
-                tiles,
-                scratch,
-            } => {
+            Instr::Dispatch { kernel, bufs, scalars, tiles, scratch } => {
                 write!(f, "k{kernel}(")?;
-                list(f, bufs, |f, b| {
-                    write!(
-                        f,
-                        "b{}{}",
-                        b.buf,
-                        if b.access == Access::Write { "*" } else { "" }
-                    )
-                })?;
+                list(f, bufs, |f, b| write!(f, "b{}{}", b.buf, if b.access == Access::Write { "*" } else { "" }))?;
                 if !scalars.is_empty() {
                     f.write_str("; ")?;
                     list(f, scalars, |f, s| write!(f, "{s}"))?;
@@ -97,13 +84,7 @@ impl fmt::Display for Instr {
                 tiles.map_or(Ok(()), |t| write!(f, " tiles {t}"))?;
                 scratch.map_or(Ok(()), |s| write!(f, " scratch b{s}"))
             }
-            Instr::Copy {
-                dst,
-                dst_offset,
-                src,
-                src_offset,
-                bytes,
-            } => {
+            Instr::Copy { dst, dst_offset, src, src_offset, bytes } => {
                 write!(f, "copy b{dst}[{dst_offset}..] = b{src}[{src_offset}..")?;
                 bytes.map_or(Ok(()), |n| write!(f, "+{n}"))?;
                 f.write_str("]")
@@ -128,54 +109,26 @@ pub fn plan_text(plan: &PlanSpec, debug: &Debug) -> String {
 }
 
 fn line(out: &mut String, text: &str, note: &str) -> fmt::Result {
-    if note.is_empty() {
-        writeln!(out, "  {text}")
-    } else {
-        writeln!(out, "  {text:<48} ; {note}")
-    }
+    if note.is_empty() { writeln!(out, "  {text}") } else { writeln!(out, "  {text:<48} ; {note}") }
 }
 
 fn write_plan(out: &mut String, plan: &PlanSpec, debug: &Debug) -> fmt::Result {
-    writeln!(
-        out,
-        "plan regs {} slots {} arena {}",
-        plan.regs, plan.slots, plan.arena_bytes
-    )?;
+    writeln!(out, "plan regs {} slots {} arena {}", plan.regs, plan.slots, plan.arena_bytes)?;
     for (i, b) in plan.buffers.iter().enumerate() {
-        line(
-            out,
-            &alloc::format!("b{i}: {b}"),
-            debug.buffers.get(i).map_or("", |s| s),
-        )?;
+        line(out, &alloc::format!("b{i}: {b}"), debug.buffers.get(i).map_or("", |s| s))?;
     }
     for (i, instr) in plan.instrs.iter().enumerate() {
-        let step = debug
-            .steps
-            .iter()
-            .find(|(at, _)| *at as usize == i)
-            .map_or("", |(_, text)| text);
+        let step = debug.steps.iter().find(|(at, _)| *at as usize == i).map_or("", |(_, text)| text);
         let kernel = match instr {
             Instr::Dispatch { kernel, .. } => debug.kernels.get(*kernel as usize).map_or("", |s| s),
             _ => "",
         };
-        let gap = if step.is_empty() || kernel.is_empty() {
-            ""
-        } else {
-            " · "
-        };
-        line(
-            out,
-            &alloc::format!("{i:<4} {instr}"),
-            &alloc::format!("{kernel}{gap}{step}"),
-        )?;
+        let gap = if step.is_empty() || kernel.is_empty() { "" } else { " · " };
+        line(out, &alloc::format!("{i:<4} {instr}"), &alloc::format!("{kernel}{gap}{step}"))?;
     }
     for (i, o) in plan.outputs.iter().enumerate() {
         let dims: alloc::vec::Vec<_> = o.dims.iter().map(ToString::to_string).collect();
-        line(
-            out,
-            &alloc::format!("out{i}: b{} [{}]", o.buf, dims.join(", ")),
-            "",
-        )?;
+        line(out, &alloc::format!("out{i}: b{} [{}]", o.buf, dims.join(", ")), "")?;
     }
     for (i, m) in plan.messages.iter().enumerate() {
         line(out, &alloc::format!("m{i}: {m:?}"), "")?;

@@ -8,13 +8,12 @@ use core::fmt;
 
 use crate::check::check_plan;
 use crate::file::{
-    ALL_VARIANTS, HEADER, MAGIC, MAX_VARIANTS, ROOT_AT, SECTION, SectionKind, VARIANT,
-    VERSION_MAJOR, VERSION_MINOR, root_digest,
+    ALL_VARIANTS, HEADER, MAGIC, MAX_VARIANTS, ROOT_AT, SECTION, SectionKind, VARIANT, VERSION_MAJOR, VERSION_MINOR,
+    root_digest,
 };
 use crate::plan::{self, Kernels, Plan, TOP, code};
 use crate::spec::{
-    Access, BufferSpec, DimSpec, FileSpec, Instr, KernelSpec, PlanSpec, Space, TensorSpec, Val,
-    VariantSpec,
+    Access, BufferSpec, DimSpec, FileSpec, Instr, KernelSpec, PlanSpec, Space, TensorSpec, Val, VariantSpec,
 };
 use crate::tensors::{self, NONE, Tensors};
 use crate::{CODE_ALIGN, Digest, FormatError, LEAF, MAX_RANK};
@@ -50,10 +49,7 @@ fn spec_error<T>(what: impl ToString) -> Result<T, WriteError> {
 
 /// A count or offset that the format holds in 31 bits.
 fn small(n: usize, what: &str) -> Result<u32, WriteError> {
-    u32::try_from(n)
-        .ok()
-        .filter(|&n| n < TOP)
-        .map_or_else(|| spec_error(format!("too many {what}: {n}")), Ok)
+    u32::try_from(n).ok().filter(|&n| n < TOP).map_or_else(|| spec_error(format!("too many {what}: {n}")), Ok)
 }
 
 /// Little-endian fields, one after the other.
@@ -95,30 +91,19 @@ pub fn write(spec: &FileSpec) -> Result<Vec<u8>, WriteError> {
         return spec_error("the page alignment is not a power of two from 64 to 2^30");
     }
     if spec.variants.is_empty() || spec.variants.len() > MAX_VARIANTS as usize {
-        return spec_error(format!(
-            "{} variants, but there must be 1 to {MAX_VARIANTS}",
-            spec.variants.len()
-        ));
+        return spec_error(format!("{} variants, but there must be 1 to {MAX_VARIANTS}", spec.variants.len()));
     }
     let tensors = tensors_section(&spec.inputs, &spec.outputs)?;
-    let view =
-        Tensors::parse(&tensors).map_err(|error| WriteError::Invalid { variant: 0, error })?;
+    let view = Tensors::parse(&tensors).map_err(|error| WriteError::Invalid { variant: 0, error })?;
     let (mut hot, mut cold, mut large) = (Vec::new(), Vec::new(), Vec::new());
-    let sec = |kind, variant, align, data| Sec {
-        kind,
-        variant,
-        align,
-        data,
-    };
+    let sec = |kind, variant, align, data| Sec { kind, variant, align, data };
     for (i, v) in spec.variants.iter().enumerate() {
         let variant = i as u16;
         let (kernels, code) = kernels_section(&v.kernels)?;
         for (k, (out, declared)) in v.plan.outputs.iter().zip(&spec.outputs).enumerate() {
             if out.dims.len() != declared.dims.len() {
                 let (is, should) = (out.dims.len(), declared.dims.len());
-                return spec_error(format!(
-                    "output {k} has {is} dimensions, but is declared with {should}"
-                ));
+                return spec_error(format!("output {k} has {is} dimensions, but is declared with {should}"));
             }
         }
         let plan = plan_section(v)?;
@@ -142,19 +127,10 @@ pub fn write(spec: &FileSpec) -> Result<Vec<u8>, WriteError> {
     let mut sections = Vec::from([sec(SectionKind::Tensors, ALL_VARIANTS, 8, tensors)]);
     sections.append(&mut hot);
     if !spec.weights.is_empty() {
-        let leaves = spec
-            .weights
-            .chunks(LEAF)
-            .flat_map(|c| *blake3::hash(c).as_bytes())
-            .collect();
+        let leaves = spec.weights.chunks(LEAF).flat_map(|c| *blake3::hash(c).as_bytes()).collect();
         sections.push(sec(SectionKind::Leaves, ALL_VARIANTS, 8, leaves));
     }
-    sections.push(sec(
-        SectionKind::Meta,
-        ALL_VARIANTS,
-        8,
-        cold_section(&spec.meta)?,
-    ));
+    sections.push(sec(SectionKind::Meta, ALL_VARIANTS, 8, cold_section(&spec.meta)?));
     sections.append(&mut cold);
     sections.append(&mut large);
     Ok(assemble(spec, &sections))
@@ -166,10 +142,7 @@ fn cold_section<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, WriteError> {
 
 /// Lays out header, tables and sections; the weights come last and are taken from the specification.
 fn assemble(spec: &FileSpec, sections: &[Sec]) -> Vec<u8> {
-    let leaves_digest = sections
-        .iter()
-        .find(|s| s.kind == SectionKind::Leaves)
-        .map(|s| digest(&s.data));
+    let leaves_digest = sections.iter().find(|s| s.kind == SectionKind::Leaves).map(|s| digest(&s.data));
     let count = sections.len() + usize::from(leaves_digest.is_some());
     let mut table = Bytes::default();
     let mut end = HEADER + count * SECTION + spec.variants.len() * VARIANT;
@@ -178,57 +151,23 @@ fn assemble(spec: &FileSpec, sections: &[Sec]) -> Vec<u8> {
         let offset = end.next_multiple_of(align as usize);
         end = offset + bytes;
         offsets.push(offset);
-        table
-            .u16(kind as u16)
-            .u16(variant)
-            .u32(align)
-            .u64(offset as u64)
-            .u64(bytes as u64)
-            .u64(0)
-            .raw(digest);
+        table.u16(kind as u16).u16(variant).u32(align).u64(offset as u64).u64(bytes as u64).u64(0).raw(digest);
     };
     for s in sections {
         entry(s.kind, s.variant, s.align, s.data.len(), &digest(&s.data));
     }
     if let Some(d) = &leaves_digest {
-        entry(
-            SectionKind::Weights,
-            ALL_VARIANTS,
-            spec.page,
-            spec.weights.len(),
-            d,
-        );
+        entry(SectionKind::Weights, ALL_VARIANTS, spec.page, spec.weights.len(), d);
     }
     let mut variants = Bytes::default();
     for v in &spec.variants {
-        variants
-            .u16(v.arch)
-            .u16(v.abi)
-            .u32(v.rank)
-            .u64(v.features)
-            .u64(0)
-            .u64(0);
+        variants.u16(v.arch).u16(v.abi).u32(v.rank).u64(v.features).u64(0).u64(0);
     }
-    let arena = spec
-        .variants
-        .iter()
-        .map(|v| v.plan.arena_bytes)
-        .max()
-        .unwrap_or(0);
+    let arena = spec.variants.iter().map(|v| v.plan.arena_bytes).max().unwrap_or(0);
     let mut header = Bytes::default();
-    header
-        .raw(&MAGIC)
-        .u16(VERSION_MAJOR)
-        .u16(VERSION_MINOR)
-        .u32(HEADER as u32)
-        .u64(0)
-        .u64(0);
+    header.raw(&MAGIC).u16(VERSION_MAJOR).u16(VERSION_MINOR).u32(HEADER as u32).u64(0).u64(0);
     header.raw(&spec.model_id).raw(&spec.build_id).raw(&[0; 32]);
-    header
-        .u32(count as u32)
-        .u32(spec.variants.len() as u32)
-        .u64(end as u64)
-        .u64(arena);
+    header.u32(count as u32).u32(spec.variants.len() as u32).u64(end as u64).u64(arena);
     header.0.resize(HEADER, 0);
     let root = root_digest(&header.0, &table.0, &variants.0);
     header.0.splice(ROOT_AT..ROOT_AT + 32, root);
@@ -237,10 +176,7 @@ fn assemble(spec: &FileSpec, sections: &[Sec]) -> Vec<u8> {
     file.extend(&header.0);
     file.extend(&table.0);
     file.extend(&variants.0);
-    let datas = sections
-        .iter()
-        .map(|s| &s.data[..])
-        .chain(leaves_digest.is_some().then_some(&spec.weights[..]));
+    let datas = sections.iter().map(|s| &s.data[..]).chain(leaves_digest.is_some().then_some(&spec.weights[..]));
     for (data, offset) in datas.zip(offsets) {
         file.resize(offset, 0);
         file.extend(data);
@@ -271,19 +207,10 @@ fn tensors_section(inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Result<Vec<
     let mut symbols: BTreeMap<&str, ((u64, u64), u32)> = BTreeMap::new();
     for (i, t) in inputs.iter().chain(outputs).enumerate() {
         if t.dims.len() > MAX_RANK {
-            return spec_error(format!(
-                "{} has rank {}, more than {MAX_RANK}",
-                t.name,
-                t.dims.len()
-            ));
+            return spec_error(format!("{} has rank {}, more than {MAX_RANK}", t.name, t.dims.len()));
         }
         let (at, len) = pool.add(&t.name)?;
-        records
-            .raw(&[t.dtype.code(), t.dims.len() as u8])
-            .u16(0)
-            .u32(ndims)
-            .u32(at)
-            .u32(len);
+        records.raw(&[t.dtype.code(), t.dims.len() as u8]).u16(0).u32(ndims).u32(at).u32(len);
         for (axis, dim) in t.dims.iter().enumerate() {
             let (lo, hi, same, name) = match dim {
                 DimSpec::Fixed(n) => (*n, *n, NONE, ""),
@@ -295,27 +222,15 @@ fn tensors_section(inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Result<Vec<
                     let here = (small(i, "inputs")? << 8) | axis as u32;
                     let known = symbols.get(name.as_str()).copied();
                     if known.is_some_and(|(bounds, _)| bounds != (*min, *max)) {
-                        return spec_error(format!(
-                            "symbol {name} has different bounds in different places"
-                        ));
+                        return spec_error(format!("symbol {name} has different bounds in different places"));
                     }
                     let is_input = i < inputs.len();
-                    symbols
-                        .entry(name)
-                        .or_insert(((*min, *max), if is_input { here } else { NONE }));
-                    (
-                        *min,
-                        *max,
-                        known.filter(|_| is_input).map_or(NONE, |(_, at)| at),
-                        name.as_str(),
-                    )
+                    symbols.entry(name).or_insert(((*min, *max), if is_input { here } else { NONE }));
+                    (*min, *max, known.filter(|_| is_input).map_or(NONE, |(_, at)| at), name.as_str())
                 }
             };
             if lo > hi || hi > i64::MAX as u64 {
-                return spec_error(format!(
-                    "{} has a dimension with bad bounds {lo}..{hi}",
-                    t.name
-                ));
+                return spec_error(format!("{} has a dimension with bad bounds {lo}..{hi}", t.name));
             }
             let (at, len) = pool.add(name)?;
             dims.u64(lo).u64(hi).u32(same).u32(at).u32(len).u32(0);
@@ -323,18 +238,10 @@ fn tensors_section(inputs: &[TensorSpec], outputs: &[TensorSpec]) -> Result<Vec<
         }
     }
     let mut out = Bytes::default();
-    out.u32(small(inputs.len(), "inputs")?)
-        .u32(small(outputs.len(), "outputs")?)
-        .u32(ndims);
-    out.u32(small(pool.0.len(), "bytes of text")?)
-        .raw(&records.0)
-        .raw(&dims.0)
-        .raw(pool.0.as_bytes());
+    out.u32(small(inputs.len(), "inputs")?).u32(small(outputs.len(), "outputs")?).u32(ndims);
+    out.u32(small(pool.0.len(), "bytes of text")?).raw(&records.0).raw(&dims.0).raw(pool.0.as_bytes());
     debug_assert_eq!(
-        tensors::HEAD
-            + (inputs.len() + outputs.len()) * tensors::TENSOR
-            + ndims as usize * tensors::DIM
-            + pool.0.len(),
+        tensors::HEAD + (inputs.len() + outputs.len()) * tensors::TENSOR + ndims as usize * tensors::DIM + pool.0.len(),
         out.0.len()
     );
     Ok(out.0)
@@ -353,13 +260,7 @@ fn kernels_section(kernels: &[KernelSpec]) -> Result<(Vec<u8>, Vec<u8>), WriteEr
             code.len() - k.code.len()
         });
         let code_bytes = small(k.code.len(), "bytes of a kernel's code")?;
-        records
-            .u64(offset as u64)
-            .u64(k.scratch)
-            .u32(code_bytes)
-            .u32(k.bufs)
-            .u32(k.scalars)
-            .u32(u32::from(k.tiled));
+        records.u64(offset as u64).u64(k.scratch).u32(code_bytes).u32(k.bufs).u32(k.scalars).u32(u32::from(k.tiled));
     }
     Ok((records.0, code))
 }
@@ -408,41 +309,18 @@ impl Tables {
             Space::Input(k) => (2, k),
             Space::Slot(k) => (3, k),
         };
-        Ok([
-            space | u32::from(b.dtype.code()) << 8,
-            index,
-            self.val(b.offset)?,
-            self.opt(b.bytes)?,
-        ])
+        Ok([space | u32::from(b.dtype.code()) << 8, index, self.val(b.offset)?, self.opt(b.bytes)?])
     }
 
-    fn instr(
-        &mut self,
-        instr: &Instr,
-        kernels: &[KernelSpec],
-    ) -> Result<(u16, [u32; 5]), WriteError> {
+    fn instr(&mut self, instr: &Instr, kernels: &[KernelSpec]) -> Result<(u16, [u32; 5]), WriteError> {
         Ok(match *instr {
             Instr::Set { dst, value } => (code::SET, [dst, self.val(value)?, 0, 0, 0]),
             Instr::InputDim { dst, input, axis } => (code::INPUT_DIM, [dst, input, axis, 0, 0]),
             Instr::Bin { op, dst, a, b } => (op as u16, [dst, self.val(a)?, self.val(b)?, 0, 0]),
-            Instr::Select { dst, cond, a, b } => (
-                code::SELECT,
-                [dst, self.val(cond)?, self.val(a)?, self.val(b)?, 0],
-            ),
-            Instr::LoadInt { dst, buf, index } => {
-                (code::LOAD_INT, [dst, buf, self.val(index)?, 0, 0])
-            }
-            Instr::StoreInt { buf, index, value } => (
-                code::STORE_INT,
-                [buf, self.val(index)?, self.val(value)?, 0, 0],
-            ),
-            Instr::Dispatch {
-                kernel,
-                ref bufs,
-                ref scalars,
-                tiles,
-                scratch,
-            } => {
+            Instr::Select { dst, cond, a, b } => (code::SELECT, [dst, self.val(cond)?, self.val(a)?, self.val(b)?, 0]),
+            Instr::LoadInt { dst, buf, index } => (code::LOAD_INT, [dst, buf, self.val(index)?, 0, 0]),
+            Instr::StoreInt { buf, index, value } => (code::STORE_INT, [buf, self.val(index)?, self.val(value)?, 0, 0]),
+            Instr::Dispatch { kernel, ref bufs, ref scalars, tiles, scratch } => {
                 let Some(k) = kernels.get(kernel as usize) else {
                     return spec_error(format!("there is no kernel {kernel}"));
                 };
@@ -458,45 +336,18 @@ impl Tables {
                 let first_binding = small(self.bindings.len(), "bindings")?;
                 for b in bufs {
                     let written = if b.access == Access::Write { TOP } else { 0 };
-                    self.bindings
-                        .push(small(b.buf as usize, "buffers")? | written);
+                    self.bindings.push(small(b.buf as usize, "buffers")? | written);
                 }
                 let first_scalar = self.list(scalars)?;
-                (
-                    code::DISPATCH,
-                    [
-                        kernel,
-                        first_binding,
-                        first_scalar,
-                        self.opt(tiles)?,
-                        scratch.unwrap_or(NONE),
-                    ],
-                )
+                (code::DISPATCH, [kernel, first_binding, first_scalar, self.opt(tiles)?, scratch.unwrap_or(NONE)])
             }
-            Instr::Copy {
-                dst,
-                dst_offset,
-                src,
-                src_offset,
-                bytes,
-            } => (
-                code::COPY,
-                [
-                    dst,
-                    self.val(dst_offset)?,
-                    src,
-                    self.val(src_offset)?,
-                    self.opt(bytes)?,
-                ],
-            ),
-            Instr::Fill { buf, bits } => {
-                (code::FILL, [buf, bits as u32, (bits >> 32) as u32, 0, 0])
+            Instr::Copy { dst, dst_offset, src, src_offset, bytes } => {
+                (code::COPY, [dst, self.val(dst_offset)?, src, self.val(src_offset)?, self.opt(bytes)?])
             }
+            Instr::Fill { buf, bits } => (code::FILL, [buf, bits as u32, (bits >> 32) as u32, 0, 0]),
             Instr::SetSlot { slot, buf } => (code::SET_SLOT, [slot, buf, 0, 0, 0]),
             Instr::Jump { target } => (code::JUMP, [target, 0, 0, 0, 0]),
-            Instr::JumpIfZero { cond, target } => {
-                (code::JUMP_IF_ZERO, [self.val(cond)?, target, 0, 0, 0])
-            }
+            Instr::JumpIfZero { cond, target } => (code::JUMP_IF_ZERO, [self.val(cond)?, target, 0, 0, 0]),
             Instr::Check { cond, message } => (code::CHECK, [self.val(cond)?, message, 0, 0, 0]),
             Instr::Reserve { bytes } => (code::RESERVE, [self.val(bytes)?, 0, 0, 0, 0]),
             Instr::Return => (code::RETURN, [0; 5]),
@@ -507,8 +358,7 @@ impl Tables {
 fn plan_section(variant: &VariantSpec) -> Result<Vec<u8>, WriteError> {
     let plan: &PlanSpec = &variant.plan;
     let mut tables = Tables::default();
-    let (mut instrs, mut buffers, mut outputs) =
-        (Bytes::default(), Bytes::default(), Bytes::default());
+    let (mut instrs, mut buffers, mut outputs) = (Bytes::default(), Bytes::default(), Bytes::default());
     let (mut messages, mut pool) = (Bytes::default(), Pool::default());
     let (mut max_bufs, mut max_scalars) = (0, 0);
     for instr in &plan.instrs {
@@ -536,25 +386,16 @@ fn plan_section(variant: &VariantSpec) -> Result<Vec<u8>, WriteError> {
     }
     let mut out = Bytes::default();
     out.u32(plan.regs).u32(plan.slots).u64(plan.arena_bytes);
-    out.u32(small(plan.instrs.len(), "instructions")?)
-        .u32(small(plan.buffers.len(), "buffers")?);
-    out.u32(small(tables.bindings.len(), "bindings")?)
-        .u32(small(tables.vals.len(), "scalars")?);
-    out.u32(small(tables.consts.len(), "constants")?)
-        .u32(small(plan.outputs.len(), "outputs")?);
-    out.u32(small(plan.messages.len(), "messages")?)
-        .u32(small(pool.0.len(), "bytes of text")?);
-    out.u32(small(max_bufs, "buffers")?)
-        .u32(small(max_scalars, "scalars")?)
-        .u64(0);
+    out.u32(small(plan.instrs.len(), "instructions")?).u32(small(plan.buffers.len(), "buffers")?);
+    out.u32(small(tables.bindings.len(), "bindings")?).u32(small(tables.vals.len(), "scalars")?);
+    out.u32(small(tables.consts.len(), "constants")?).u32(small(plan.outputs.len(), "outputs")?);
+    out.u32(small(plan.messages.len(), "messages")?).u32(small(pool.0.len(), "bytes of text")?);
+    out.u32(small(max_bufs, "buffers")?).u32(small(max_scalars, "scalars")?).u64(0);
     debug_assert_eq!(out.0.len(), plan::HEAD);
     for &c in &tables.consts {
         out.u64(c as u64);
     }
-    out.raw(&instrs.0)
-        .raw(&buffers.0)
-        .raw(&outputs.0)
-        .raw(&messages.0);
+    out.raw(&instrs.0).raw(&buffers.0).raw(&outputs.0).raw(&messages.0);
     for &raw in tables.bindings.iter().chain(&tables.vals) {
         out.u32(raw);
     }

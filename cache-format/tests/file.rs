@@ -9,12 +9,7 @@ use graphmend_cache_format::write::{WriteError, write};
 use graphmend_cache_format::{FormatError, LEAF};
 
 fn buffer(space: Space, dtype: DType, offset: Val, bytes: Option<Val>) -> BufferSpec {
-    BufferSpec {
-        space,
-        dtype,
-        offset,
-        bytes,
-    }
+    BufferSpec { space, dtype, offset, bytes }
 }
 
 fn imm(x: i64) -> Val {
@@ -23,19 +18,9 @@ fn imm(x: i64) -> Val {
 
 /// Every instruction, every kind of buffer, two variants that share the weights.
 fn sample(page: u32, weights: usize) -> FileSpec {
-    let symbol = |name: &str| DimSpec::Symbol {
-        name: name.into(),
-        min: 1,
-        max: 512,
-    };
-    let write = |buf| Binding {
-        buf,
-        access: Access::Write,
-    };
-    let read = |buf| Binding {
-        buf,
-        access: Access::Read,
-    };
+    let symbol = |name: &str| DimSpec::Symbol { name: name.into(), min: 1, max: 512 };
+    let write = |buf| Binding { buf, access: Access::Write };
+    let read = |buf| Binding { buf, access: Access::Read };
     let plan = PlanSpec {
         regs: 4,
         slots: 1,
@@ -50,47 +35,16 @@ fn sample(page: u32, weights: usize) -> FileSpec {
             buffer(Space::Arena, DType::I64, imm(256), Some(imm(8))),
         ],
         instrs: vec![
-            Instr::InputDim {
-                dst: 0,
-                input: 0,
-                axis: 1,
-            },
-            Instr::Bin {
-                op: BinOp::CeilDiv,
-                dst: 1,
-                a: Val::Reg(0),
-                b: imm(-3),
-            },
-            Instr::Set {
-                dst: 2,
-                value: imm(i64::MIN),
-            },
-            Instr::Select {
-                dst: 3,
-                cond: Val::Reg(2),
-                a: imm(1),
-                b: Val::Reg(0),
-            },
-            Instr::StoreInt {
-                buf: 6,
-                index: imm(0),
-                value: Val::Reg(3),
-            },
-            Instr::LoadInt {
-                dst: 3,
-                buf: 6,
-                index: imm(0),
-            },
+            Instr::InputDim { dst: 0, input: 0, axis: 1 },
+            Instr::Bin { op: BinOp::CeilDiv, dst: 1, a: Val::Reg(0), b: imm(-3) },
+            Instr::Set { dst: 2, value: imm(i64::MIN) },
+            Instr::Select { dst: 3, cond: Val::Reg(2), a: imm(1), b: Val::Reg(0) },
+            Instr::StoreInt { buf: 6, index: imm(0), value: Val::Reg(3) },
+            Instr::LoadInt { dst: 3, buf: 6, index: imm(0) },
             Instr::Reserve { bytes: Val::Reg(3) },
-            Instr::Check {
-                cond: Val::Reg(3),
-                message: 1,
-            },
+            Instr::Check { cond: Val::Reg(3), message: 1 },
             Instr::SetSlot { slot: 0, buf: 2 },
-            Instr::JumpIfZero {
-                cond: Val::Reg(3),
-                target: 11,
-            },
+            Instr::JumpIfZero { cond: Val::Reg(3), target: 11 },
             Instr::Dispatch {
                 kernel: 0,
                 bufs: vec![read(0), read(1), write(2)],
@@ -98,70 +52,22 @@ fn sample(page: u32, weights: usize) -> FileSpec {
                 tiles: Some(imm(3)),
                 scratch: Some(5),
             },
-            Instr::Dispatch {
-                kernel: 1,
-                bufs: vec![write(4)],
-                scalars: vec![],
-                tiles: None,
-                scratch: None,
-            },
-            Instr::Copy {
-                dst: 2,
-                dst_offset: imm(4),
-                src: 0,
-                src_offset: Val::Reg(3),
-                bytes: Some(imm(8)),
-            },
-            Instr::Fill {
-                buf: 2,
-                bits: 0x0123_4567_89ab_cdef,
-            },
+            Instr::Dispatch { kernel: 1, bufs: vec![write(4)], scalars: vec![], tiles: None, scratch: None },
+            Instr::Copy { dst: 2, dst_offset: imm(4), src: 0, src_offset: Val::Reg(3), bytes: Some(imm(8)) },
+            Instr::Fill { buf: 2, bits: 0x0123_4567_89ab_cdef },
             Instr::Jump { target: 15 },
             Instr::Return,
         ],
-        outputs: vec![OutputSpec {
-            buf: 2,
-            dims: vec![imm(1), Val::Reg(0)],
-        }],
+        outputs: vec![OutputSpec { buf: 2, dims: vec![imm(1), Val::Reg(0)] }],
         messages: vec!["first".into(), "größer als erlaubt".into()],
     };
     let kernels = vec![
-        KernelSpec {
-            code: vec![0x31, 0xc0, 0xc3],
-            bufs: 3,
-            scalars: 2,
-            scratch: 100,
-            tiled: true,
-        },
-        KernelSpec {
-            code: vec![0x90, 0x31, 0xc0, 0xc3],
-            bufs: 1,
-            scalars: 0,
-            scratch: 0,
-            tiled: false,
-        },
-        KernelSpec {
-            code: vec![0x31, 0xc0, 0xc3],
-            bufs: 0,
-            scalars: 0,
-            scratch: 0,
-            tiled: false,
-        },
+        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 3, scalars: 2, scratch: 100, tiled: true },
+        KernelSpec { code: vec![0x90, 0x31, 0xc0, 0xc3], bufs: 1, scalars: 0, scratch: 0, tiled: false },
+        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 0, scalars: 0, scratch: 0, tiled: false },
     ];
-    let debug = Debug {
-        kernels: vec!["matmul".into()],
-        buffers: vec!["x".into()],
-        steps: vec![(10, "Gemm_0".into())],
-    };
-    let variant = VariantSpec {
-        arch: 1,
-        abi: 2,
-        rank: 3,
-        features: 5,
-        plan,
-        kernels,
-        debug,
-    };
+    let debug = Debug { kernels: vec!["matmul".into()], buffers: vec!["x".into()], steps: vec![(10, "Gemm_0".into())] };
+    let variant = VariantSpec { arch: 1, abi: 2, rank: 3, features: 5, plan, kernels, debug };
     let mut second = variant.clone();
     second.features = 1 << 63;
     second.plan.arena_bytes = 2048;
@@ -181,17 +87,9 @@ fn sample(page: u32, weights: usize) -> FileSpec {
                 dtype: DType::Bool,
                 dims: vec![symbol("seq"), DimSpec::Any, symbol("batch")],
             },
-            TensorSpec {
-                name: "sr".into(),
-                dtype: DType::I64,
-                dims: vec![],
-            },
+            TensorSpec { name: "sr".into(), dtype: DType::I64, dims: vec![] },
         ],
-        outputs: vec![TensorSpec {
-            name: "y".into(),
-            dtype: DType::F32,
-            dims: vec![DimSpec::Fixed(1), symbol("seq")],
-        }],
+        outputs: vec![TensorSpec { name: "y".into(), dtype: DType::F32, dims: vec![DimSpec::Fixed(1), symbol("seq")] }],
         variants: vec![variant, second],
         weights: (0..weights).map(|i| (i * 7 + i / 251) as u8).collect(),
         meta: Meta {
@@ -228,11 +126,7 @@ fn a_file_without_weights_and_code_is_complete() {
     v.plan.buffers[1].bytes = Some(imm(0));
     let bytes = write(&spec).unwrap();
     assert_eq!(read(&bytes).unwrap(), spec);
-    assert!(
-        bytes.len() < 4096,
-        "nothing needs the page alignment: {}",
-        bytes.len()
-    );
+    assert!(bytes.len() < 4096, "nothing needs the page alignment: {}", bytes.len());
 }
 
 fn changes_are_seen(bytes: &[u8], positions: impl Iterator<Item = usize>) {
@@ -240,11 +134,7 @@ fn changes_are_seen(bytes: &[u8], positions: impl Iterator<Item = usize>) {
     for i in positions {
         for bit in [0x01, 0x80, 0xff] {
             copy[i] ^= bit;
-            assert!(
-                File::parse(&copy).and_then(|f| f.verify()).is_err(),
-                "byte {i} of {}",
-                bytes.len()
-            );
+            assert!(File::parse(&copy).and_then(|f| f.verify()).is_err(), "byte {i} of {}", bytes.len());
             copy[i] ^= bit;
         }
     }
@@ -261,10 +151,7 @@ fn every_changed_byte_is_seen() {
 fn changes_in_every_block_of_weights_are_seen() {
     let bytes = write(&sample(256, LEAF + 40)).unwrap();
     let weights = bytes.len() - LEAF - 40;
-    changes_are_seen(
-        &bytes,
-        [weights, weights + LEAF - 1, weights + LEAF, bytes.len() - 1].into_iter(),
-    );
+    changes_are_seen(&bytes, [weights, weights + LEAF - 1, weights + LEAF, bytes.len() - 1].into_iter());
 }
 
 #[test]
@@ -275,37 +162,22 @@ fn every_other_length_is_seen() {
     }
     let mut longer = bytes.clone();
     longer.push(0);
-    assert!(matches!(
-        File::parse(&longer),
-        Err(FormatError::Trailing { .. })
-    ));
-    assert!(matches!(
-        File::parse(&bytes[..200]),
-        Err(FormatError::Truncated { have: 200, .. })
-    ));
+    assert!(matches!(File::parse(&longer), Err(FormatError::Trailing { .. })));
+    assert!(matches!(File::parse(&bytes[..200]), Err(FormatError::Truncated { have: 200, .. })));
 }
 
 #[test]
 fn other_files_are_named_as_such() {
     assert_eq!(File::parse(b"").unwrap_err(), FormatError::NotACache);
-    assert_eq!(
-        File::parse(b"\x08\x07\x12\x07pytorch").unwrap_err(),
-        FormatError::NotACache
-    );
+    assert_eq!(File::parse(b"\x08\x07\x12\x07pytorch").unwrap_err(), FormatError::NotACache);
     let mut bytes = write(&sample(64, 100)).unwrap();
     bytes[8] = 2;
     let error = File::parse(&bytes).unwrap_err();
     assert_eq!(error, FormatError::Version { major: 2, minor: 0 });
-    assert_eq!(
-        error.to_string(),
-        "file has format version 2.0, this program reads 1.x"
-    );
+    assert_eq!(error.to_string(), "file has format version 2.0, this program reads 1.x");
     bytes[8] = 1;
     bytes[16] = 4;
-    assert_eq!(
-        File::parse(&bytes).unwrap_err(),
-        FormatError::RequiredFeatures(4)
-    );
+    assert_eq!(File::parse(&bytes).unwrap_err(), FormatError::RequiredFeatures(4));
 }
 
 /// Changes a byte of the tables and makes the root digest right again.
@@ -327,28 +199,12 @@ fn a_section_table_that_lies_is_refused_although_its_digest_fits() {
     let cases: [(usize, &[u8], &str); 9] = [
         (entry(0, 0), &[99], "unknown kind"),
         (entry(0, 2), &[9, 0], "there is no such variant"),
-        (
-            entry(1, 2),
-            &[0xff, 0xff],
-            "wrong variant for this kind of section",
-        ),
-        (
-            entry(0, 4),
-            &[3],
-            "the alignment is not a power of two up to 2^30",
-        ),
+        (entry(1, 2), &[0xff, 0xff], "wrong variant for this kind of section"),
+        (entry(0, 4), &[3], "the alignment is not a power of two up to 2^30"),
         (entry(0, 8), &[1], "the offset is not aligned"),
-        (
-            entry(0, 8),
-            &[8, 0, 0, 0, 0, 0, 0, 0],
-            "overlaps what is before it",
-        ),
+        (entry(0, 8), &[8, 0, 0, 0, 0, 0, 0, 0], "overlaps what is before it"),
         (entry(0, 16), &[0xff; 8], "too large"),
-        (
-            entry(0, 16),
-            &[0, 0, 0, 0, 1],
-            "ends behind the end of the file",
-        ),
+        (entry(0, 16), &[0, 0, 0, 0, 1], "ends behind the end of the file"),
         (entry(0, 24), &[1], "a reserved field is not zero"),
     ];
     for (at, to, expected) in cases {
@@ -365,12 +221,7 @@ fn refused(change: impl Fn(&mut FileSpec)) -> String {
     let mut spec = sample(64, 100);
     change(&mut spec);
     match write(&spec) {
-        Err(WriteError::Invalid {
-            error: FormatError::Record {
-                table, index, what, ..
-            },
-            ..
-        }) => {
+        Err(WriteError::Invalid { error: FormatError::Record { table, index, what, .. }, .. }) => {
             format!("{table} {index}: {what}")
         }
         Err(e) => e.to_string(),
@@ -384,154 +235,43 @@ fn refused_instr(at: usize, instr: Instr) -> String {
 
 #[test]
 fn invalid_plans_are_refused() {
+    assert_eq!(refused_instr(14, Instr::Jump { target: 16 }), "instruction 14: jumps out of the plan");
     assert_eq!(
-        refused_instr(14, Instr::Jump { target: 16 }),
-        "instruction 14: jumps out of the plan"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::JumpIfZero {
-                cond: imm(0),
-                target: 999
-            }
-        ),
+        refused_instr(0, Instr::JumpIfZero { cond: imm(0), target: 999 }),
         "instruction 0: jumps out of the plan"
     );
+    assert_eq!(refused_instr(0, Instr::Set { dst: 4, value: imm(0) }), "instruction 0: no such register");
+    assert_eq!(refused_instr(0, Instr::Set { dst: 0, value: Val::Reg(4) }), "instruction 0: no such operand");
+    assert_eq!(refused_instr(0, Instr::InputDim { dst: 0, input: 3, axis: 0 }), "instruction 0: no such input");
+    assert_eq!(refused_instr(0, Instr::InputDim { dst: 0, input: 0, axis: 3 }), "instruction 0: no such axis");
     assert_eq!(
-        refused_instr(
-            0,
-            Instr::Set {
-                dst: 4,
-                value: imm(0)
-            }
-        ),
-        "instruction 0: no such register"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::Set {
-                dst: 0,
-                value: Val::Reg(4)
-            }
-        ),
-        "instruction 0: no such operand"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::InputDim {
-                dst: 0,
-                input: 3,
-                axis: 0
-            }
-        ),
-        "instruction 0: no such input"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::InputDim {
-                dst: 0,
-                input: 0,
-                axis: 3
-            }
-        ),
-        "instruction 0: no such axis"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::LoadInt {
-                dst: 0,
-                buf: 2,
-                index: imm(0)
-            }
-        ),
+        refused_instr(0, Instr::LoadInt { dst: 0, buf: 2, index: imm(0) }),
         "instruction 0: not an integer buffer"
     );
-    assert_eq!(
-        refused_instr(0, Instr::Fill { buf: 1, bits: 0 }),
-        "instruction 0: writes to weights or an input"
-    );
-    assert_eq!(
-        refused_instr(0, Instr::Fill { buf: 99, bits: 0 }),
-        "instruction 0: no such buffer"
-    );
-    assert_eq!(
-        refused_instr(0, Instr::SetSlot { slot: 1, buf: 0 }),
-        "instruction 0: no such slot"
-    );
-    assert_eq!(
-        refused_instr(
-            0,
-            Instr::Check {
-                cond: imm(0),
-                message: 2
-            }
-        ),
-        "instruction 0: no such message"
-    );
-    assert_eq!(
-        refused_instr(15, Instr::Reserve { bytes: imm(0) }),
-        "header 0: the last instruction is not an end"
-    );
-    assert_eq!(
-        refused(|s| s.variants[0].plan.instrs.clear()),
-        "header 0: the last instruction is not an end"
-    );
-    assert_eq!(
-        refused(|s| s.variants[0].plan.regs = u32::MAX),
-        "header 0: too many registers or slots"
-    );
-    assert_eq!(
-        refused(|s| s.variants[0].plan.arena_bytes = u64::MAX),
-        "header 0: the arena is too large"
-    );
+    assert_eq!(refused_instr(0, Instr::Fill { buf: 1, bits: 0 }), "instruction 0: writes to weights or an input");
+    assert_eq!(refused_instr(0, Instr::Fill { buf: 99, bits: 0 }), "instruction 0: no such buffer");
+    assert_eq!(refused_instr(0, Instr::SetSlot { slot: 1, buf: 0 }), "instruction 0: no such slot");
+    assert_eq!(refused_instr(0, Instr::Check { cond: imm(0), message: 2 }), "instruction 0: no such message");
+    assert_eq!(refused_instr(15, Instr::Reserve { bytes: imm(0) }), "header 0: the last instruction is not an end");
+    assert_eq!(refused(|s| s.variants[0].plan.instrs.clear()), "header 0: the last instruction is not an end");
+    assert_eq!(refused(|s| s.variants[0].plan.regs = u32::MAX), "header 0: too many registers or slots");
+    assert_eq!(refused(|s| s.variants[0].plan.arena_bytes = u64::MAX), "header 0: the arena is too large");
 }
 
 #[test]
 fn invalid_buffers_are_refused() {
     let with = |b: BufferSpec| refused(|s| s.variants[0].plan.buffers[2] = b);
     let arena = |offset, bytes| buffer(Space::Arena, DType::F32, offset, bytes);
-    assert_eq!(
-        with(arena(imm(1020), Some(imm(8)))),
-        "buffer 2: not inside its space"
-    );
-    assert_eq!(
-        with(arena(imm(i64::MAX - 3), Some(imm(i64::MAX)))),
-        "buffer 2: not inside its space"
-    );
-    assert_eq!(
-        with(arena(imm(-4), Some(imm(4)))),
-        "buffer 2: negative offset"
-    );
-    assert_eq!(
-        with(arena(imm(0), Some(imm(-1)))),
-        "buffer 2: negative size"
-    );
-    assert_eq!(
-        with(arena(imm(2), Some(imm(4)))),
-        "buffer 2: not aligned to its element type"
-    );
+    assert_eq!(with(arena(imm(1020), Some(imm(8)))), "buffer 2: not inside its space");
+    assert_eq!(with(arena(imm(i64::MAX - 3), Some(imm(i64::MAX)))), "buffer 2: not inside its space");
+    assert_eq!(with(arena(imm(-4), Some(imm(4)))), "buffer 2: negative offset");
+    assert_eq!(with(arena(imm(0), Some(imm(-1)))), "buffer 2: negative size");
+    assert_eq!(with(arena(imm(2), Some(imm(4)))), "buffer 2: not aligned to its element type");
     assert_eq!(with(arena(imm(0), None)), "buffer 2: a size is missing");
-    assert_eq!(
-        with(arena(Val::Reg(77), Some(imm(4)))),
-        "buffer 2: no such operand"
-    );
-    assert_eq!(
-        with(buffer(Space::Input(3), DType::F32, imm(0), None)),
-        "buffer 2: no such input"
-    );
-    assert_eq!(
-        with(buffer(Space::Slot(1), DType::F32, imm(0), None)),
-        "buffer 2: no such slot"
-    );
-    assert_eq!(
-        with(buffer(Space::Weights, DType::F32, imm(88), Some(imm(16)))),
-        "buffer 2: not inside its space"
-    );
+    assert_eq!(with(arena(Val::Reg(77), Some(imm(4)))), "buffer 2: no such operand");
+    assert_eq!(with(buffer(Space::Input(3), DType::F32, imm(0), None)), "buffer 2: no such input");
+    assert_eq!(with(buffer(Space::Slot(1), DType::F32, imm(0), None)), "buffer 2: no such slot");
+    assert_eq!(with(buffer(Space::Weights, DType::F32, imm(88), Some(imm(16)))), "buffer 2: not inside its space");
 }
 
 /// Changes the parts of a dispatch: kernel, buffers, work units, scratch.
@@ -541,83 +281,41 @@ type Change<'a> = &'a dyn Fn(&mut u32, &mut Vec<Binding>, &mut Option<Val>, &mut
 fn invalid_dispatches_are_refused() {
     let with = |change: Change<'_>| {
         refused(|s| {
-            let Instr::Dispatch {
-                kernel,
-                bufs,
-                tiles,
-                scratch,
-                ..
-            } = &mut s.variants[0].plan.instrs[10]
-            else {
+            let Instr::Dispatch { kernel, bufs, tiles, scratch, .. } = &mut s.variants[0].plan.instrs[10] else {
                 panic!()
             };
             change(kernel, bufs, tiles, scratch);
         })
     };
     assert_eq!(with(&|k, _, _, _| *k = 3), "there is no kernel 3");
-    assert_eq!(
-        with(&|k, _, _, _| *k = 1),
-        "kernel 1 takes 1 buffers and 0 scalars, but gets 3 and 2"
-    );
-    assert_eq!(
-        with(&|_, b, _, _| b[0].buf = 2),
-        "instruction 10: a written buffer overlaps another"
-    );
-    assert_eq!(
-        with(&|_, b, _, _| b[1].access = Access::Write),
-        "instruction 10: writes to weights or an input"
-    );
-    assert_eq!(
-        with(&|_, b, _, _| b[2].buf = 5),
-        "instruction 10: scratch overlaps a buffer"
-    );
+    assert_eq!(with(&|k, _, _, _| *k = 1), "kernel 1 takes 1 buffers and 0 scalars, but gets 3 and 2");
+    assert_eq!(with(&|_, b, _, _| b[0].buf = 2), "instruction 10: a written buffer overlaps another");
+    assert_eq!(with(&|_, b, _, _| b[1].access = Access::Write), "instruction 10: writes to weights or an input");
+    assert_eq!(with(&|_, b, _, _| b[2].buf = 5), "instruction 10: scratch overlaps a buffer");
     assert_eq!(
         with(&|_, _, t, _| *t = None),
         "instruction 10: work units for a kernel that has none, or none for one that has"
     );
-    assert_eq!(
-        with(&|_, _, _, s| *s = None),
-        "instruction 10: scratch is missing"
-    );
-    assert_eq!(
-        with(&|_, _, _, s| *s = Some(6)),
-        "instruction 10: scratch is too small"
-    );
-    assert_eq!(
-        with(&|_, _, _, s| *s = Some(1)),
-        "instruction 10: scratch is not in the arena"
-    );
+    assert_eq!(with(&|_, _, _, s| *s = None), "instruction 10: scratch is missing");
+    assert_eq!(with(&|_, _, _, s| *s = Some(6)), "instruction 10: scratch is too small");
+    assert_eq!(with(&|_, _, _, s| *s = Some(1)), "instruction 10: scratch is not in the arena");
     let many = |s: &mut FileSpec| s.variants[0].kernels[2].bufs = u32::MAX;
     assert_eq!(refused(many), "kernel 2: too many buffers or scalars");
 }
 
 #[test]
 fn invalid_interfaces_are_refused() {
-    let out =
-        |change: &dyn Fn(&mut OutputSpec)| refused(|s| change(&mut s.variants[0].plan.outputs[0]));
-    assert_eq!(
-        out(&|o| o.buf = 3),
-        "output 0: not of the declared element type"
-    );
+    let out = |change: &dyn Fn(&mut OutputSpec)| refused(|s| change(&mut s.variants[0].plan.outputs[0]));
+    assert_eq!(out(&|o| o.buf = 3), "output 0: not of the declared element type");
     assert_eq!(out(&|o| o.buf = 0), "output 0: lies in an input");
-    assert_eq!(
-        out(&|o| o.dims.clear()),
-        "output 0 has 0 dimensions, but is declared with 2"
-    );
+    assert_eq!(out(&|o| o.dims.clear()), "output 0 has 0 dimensions, but is declared with 2");
     assert_eq!(
         refused(|s| s.variants[0].plan.outputs.clear()),
         "header 0: the number of outputs is not that of the declaration"
     );
-    let bounds = DimSpec::Symbol {
-        name: "seq".into(),
-        min: 2,
-        max: 512,
-    };
+    let bounds = DimSpec::Symbol { name: "seq".into(), min: 2, max: 512 };
     let change = |s: &mut FileSpec| s.inputs[1].dims[0] = bounds.clone();
-    assert_eq!(
-        refused(change),
-        "symbol seq has different bounds in different places"
-    );
+    assert_eq!(refused(change), "symbol seq has different bounds in different places");
     assert!(refused(|s| s.inputs[0].dims = vec![DimSpec::Fixed(1); 33]).contains("rank 33"));
     assert!(refused(|s| s.variants.clear()).contains("variants"));
     assert!(refused(|s| s.page = 100).contains("page"));

@@ -45,10 +45,7 @@ pub(crate) fn executable(memory: MmapMut) -> io::Result<Mmap> {
 }
 
 /// Makes instruction fetches see what was written. x86 keeps its caches coherent.
-#[cfg(not(any(
-    target_arch = "aarch64",
-    all(target_arch = "riscv64", target_os = "linux")
-)))]
+#[cfg(not(any(target_arch = "aarch64", all(target_arch = "riscv64", target_os = "linux"))))]
 fn flush_instructions(_code: &[u8]) {}
 
 /// Cleans the data cache and invalidates the instruction cache, line by line, as the Arm ARM (B2.4.4) prescribes.

@@ -206,52 +206,28 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Error::Format(error) => error.fmt(f),
-            Error::NotPinned => {
-                f.write_str("refused: the file is not the pinned one (its root digest differs)")
-            }
+            Error::NotPinned => f.write_str("refused: the file is not the pinned one (its root digest differs)"),
             Error::WrongArch { built_for, here } => {
                 let name = |a: Option<Arch>| a.map_or("an unknown instruction set", Arch::name);
-                write!(
-                    f,
-                    "built for {}, this program runs on {}",
-                    name(built_for),
-                    name(here)
-                )
+                write!(f, "built for {}, this program runs on {}", name(built_for), name(here))
             }
-            Error::WrongAbi => {
-                f.write_str("built for another operating system's calling convention")
-            }
+            Error::WrongAbi => f.write_str("built for another operating system's calling convention"),
             Error::MissingFeatures { arch, missing } => {
-                let them = if missing.0.count_ones() == 1 {
-                    "it"
-                } else {
-                    "them"
-                };
-                write!(
-                    f,
-                    "built for {}, this CPU lacks {them}",
-                    missing.display(arch)
-                )
+                let them = if missing.0.count_ones() == 1 { "it" } else { "them" };
+                write!(f, "built for {}, this CPU lacks {them}", missing.display(arch))
             }
             Error::NoSuchVariant => f.write_str("there is no such variant"),
-            Error::NoCode { kernel } => write!(
-                f,
-                "kernel {kernel} is not in the file and no function is linked in for it"
-            ),
-            Error::CodeMisaligned => f.write_str("the code in the file is not aligned in memory"),
-            Error::TooLarge => {
-                f.write_str("the model is too large for this machine's address space")
+            Error::NoCode { kernel } => {
+                write!(f, "kernel {kernel} is not in the file and no function is linked in for it")
             }
+            Error::CodeMisaligned => f.write_str("the code in the file is not aligned in memory"),
+            Error::TooLarge => f.write_str("the model is too large for this machine's address space"),
             Error::OutOfMemory { bytes } => write!(f, "not enough memory for {bytes} bytes"),
             Error::ArenaTooSmall { needed } => {
                 write!(f, "the arena is too small: {needed} bytes are needed")
             }
             Error::ArenaMisaligned => {
-                write!(
-                    f,
-                    "the arena does not start at a multiple of {}",
-                    graphmend_cache_format::ARENA_ALIGN
-                )
+                write!(f, "the arena does not start at a multiple of {}", graphmend_cache_format::ARENA_ALIGN)
             }
             Error::StateTooSmall { needed } => {
                 write!(f, "the state is too small: {needed} words are needed")
@@ -259,77 +235,27 @@ impl fmt::Display for Error {
             Error::InputCount { expected, got } => {
                 write!(f, "{got} inputs given, the model has {expected}")
             }
-            Error::InputType {
-                input,
-                expected,
-                got,
-            } => write!(f, "input {input}: {got} given, {expected} expected"),
-            Error::InputRank {
-                input,
-                expected,
-                got,
-            } => write!(f, "input {input}: rank {got} given, {expected} expected"),
-            Error::InputDim {
-                input,
-                axis,
-                lo,
-                hi,
-                got,
-            } if lo == hi => {
-                write!(
-                    f,
-                    "input {input}, axis {axis}: size {got} given, {lo} expected"
-                )
+            Error::InputType { input, expected, got } => write!(f, "input {input}: {got} given, {expected} expected"),
+            Error::InputRank { input, expected, got } => {
+                write!(f, "input {input}: rank {got} given, {expected} expected")
             }
-            Error::InputDim {
-                input,
-                axis,
-                lo,
-                hi: i64::MAX,
-                got,
-            } => {
-                write!(
-                    f,
-                    "input {input}, axis {axis}: size {got} given, at least {lo} expected"
-                )
+            Error::InputDim { input, axis, lo, hi, got } if lo == hi => {
+                write!(f, "input {input}, axis {axis}: size {got} given, {lo} expected")
             }
-            Error::InputDim {
-                input,
-                axis,
-                lo,
-                hi,
-                got,
-            } => {
-                write!(
-                    f,
-                    "input {input}, axis {axis}: size {got} given, {lo} to {hi} expected"
-                )
+            Error::InputDim { input, axis, lo, hi: i64::MAX, got } => {
+                write!(f, "input {input}, axis {axis}: size {got} given, at least {lo} expected")
             }
-            Error::InputSymbol {
-                input,
-                axis,
-                first_input,
-                first_axis,
-                expected,
-                got,
-            } => write!(
+            Error::InputDim { input, axis, lo, hi, got } => {
+                write!(f, "input {input}, axis {axis}: size {got} given, {lo} to {hi} expected")
+            }
+            Error::InputSymbol { input, axis, first_input, first_axis, expected, got } => write!(
                 f,
                 "input {input}, axis {axis}: size {got} given, {expected} expected as in input {first_input}, axis {first_axis}"
             ),
-            Error::InputBytes {
-                input,
-                expected,
-                got,
-            } => {
-                write!(
-                    f,
-                    "input {input}: {got} bytes given, its shape makes {expected}"
-                )
+            Error::InputBytes { input, expected, got } => {
+                write!(f, "input {input}: {got} bytes given, its shape makes {expected}")
             }
-            Error::InputMisaligned { input } => write!(
-                f,
-                "input {input}: the data is not aligned to its element type"
-            ),
+            Error::InputMisaligned { input } => write!(f, "input {input}: the data is not aligned to its element type"),
             Error::Overflow { step } => write!(f, "step {step}: a size is too large"),
             Error::Buffer { step, buffer } => {
                 write!(f, "step {step}: buffer {buffer} is not inside its memory")
@@ -340,23 +266,14 @@ impl fmt::Display for Error {
             }
             Error::Index { step } => write!(f, "step {step}: an index is out of range"),
             Error::DataIndex { step, kernel } => {
-                write!(
-                    f,
-                    "step {step}, kernel {kernel}: an index in the data is out of range"
-                )
+                write!(f, "step {step}, kernel {kernel}: an index in the data is out of range")
             }
-            Error::Kernel {
-                step,
-                kernel,
-                status,
-            } => write!(
-                f,
-                "step {step}, kernel {kernel}: failed with status {status}"
-            ),
-            Error::Check { step, message } => write!(
-                f,
-                "step {step}: a condition of the model does not hold (message {message})"
-            ),
+            Error::Kernel { step, kernel, status } => {
+                write!(f, "step {step}, kernel {kernel}: failed with status {status}")
+            }
+            Error::Check { step, message } => {
+                write!(f, "step {step}: a condition of the model does not hold (message {message})")
+            }
             Error::Output { output } => {
                 write!(f, "output {output}: its shape does not fit its data")
             }

@@ -20,8 +20,7 @@ impl Model {
                 None => error.to_string(),
             },
             Error::InputCount { .. } => {
-                let names: std::vec::Vec<String> =
-                    self.view().inputs().map(|t| declaration(&t)).collect();
+                let names: std::vec::Vec<String> = self.view().inputs().map(|t| declaration(&t)).collect();
                 format!("{error}: {}", names.join(", "))
             }
             Error::Output { output } => match self.view().outputs().nth(output as usize) {
@@ -37,11 +36,7 @@ impl Model {
                     return error.to_string();
                 };
                 let kernel = debug.kernels.get(kernel as usize).map_or("", |s| s);
-                let step = debug
-                    .steps
-                    .iter()
-                    .find(|(at, _)| *at == step)
-                    .map_or("", |(_, s)| s);
+                let step = debug.steps.iter().find(|(at, _)| *at == step).map_or("", |(_, s)| s);
                 match (kernel, step) {
                     ("", "") => error.to_string(),
                     (name, "") | ("", name) => format!("{error} ({name})"),
@@ -61,30 +56,11 @@ pub fn declaration(tensor: &Tensor<'_>) -> String {
 
 fn dimension(dim: &Dim<'_>) -> String {
     match *dim {
-        Dim {
-            symbol: "",
-            lo: 0,
-            hi: i64::MAX,
-            ..
-        } => "?".to_string(),
-        Dim {
-            symbol: "", lo, hi, ..
-        } if lo == hi => lo.to_string(),
-        Dim {
-            symbol: "", lo, hi, ..
-        } => format!("{lo}..{hi}"),
-        Dim {
-            symbol,
-            lo: 0 | 1,
-            hi: i64::MAX,
-            ..
-        } => symbol.to_string(),
-        Dim {
-            symbol,
-            lo,
-            hi: i64::MAX,
-            ..
-        } => format!("{symbol}={lo}.."),
+        Dim { symbol: "", lo: 0, hi: i64::MAX, .. } => "?".to_string(),
+        Dim { symbol: "", lo, hi, .. } if lo == hi => lo.to_string(),
+        Dim { symbol: "", lo, hi, .. } => format!("{lo}..{hi}"),
+        Dim { symbol, lo: 0 | 1, hi: i64::MAX, .. } => symbol.to_string(),
+        Dim { symbol, lo, hi: i64::MAX, .. } => format!("{symbol}={lo}.."),
         Dim { symbol, lo, hi, .. } if lo == hi => format!("{symbol}={lo}"),
         Dim { symbol, lo, hi, .. } => format!("{symbol}={lo}..{hi}"),
     }

@@ -9,12 +9,7 @@
 //! | `alloc` | `OwnedSession`, which owns its memory and lets it grow |
 //! | `std` | `Model`, which maps a file; CPU detection |
 #![no_std]
-#![deny(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic
-)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[cfg(feature = "alloc")]
 extern crate alloc;

@@ -28,10 +28,7 @@ struct View {
 impl View {
     fn overlaps(&self, other: &View) -> bool {
         let (a, b) = (self.ptr.addr(), other.ptr.addr());
-        self.len > 0
-            && other.len > 0
-            && a < b.saturating_add(other.len)
-            && b < a.saturating_add(self.len)
+        self.len > 0 && other.len > 0 && a < b.saturating_add(other.len) && b < a.saturating_add(self.len)
     }
 }
 
@@ -56,11 +53,7 @@ impl Machine<'_> {
     }
 
     fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Error> {
-        *self
-            .words
-            .regs
-            .get_mut(reg as usize)
-            .ok_or(Error::Changed)? = value;
+        *self.words.regs.get_mut(reg as usize).ok_or(Error::Changed)? = value;
         Ok(())
     }
 
@@ -81,38 +74,23 @@ impl Machine<'_> {
                 Ok::<u32, Error>(target)
             };
             match self.model.plan.step(at).ok_or(Error::Changed)? {
-                Step::Dispatch {
-                    kernel,
-                    first_binding,
-                    first_scalar,
-                    tiles,
-                    scratch,
-                } => {
+                Step::Dispatch { kernel, first_binding, first_scalar, tiles, scratch } => {
                     observer.before(at, kernel);
                     self.dispatch(at, kernel, first_binding, first_scalar, tiles, scratch)?;
                     observer.after(at, kernel);
                 }
                 Step::Bin { op, dst, a, b } => {
-                    let value = op
-                        .apply(self.val(a)?, self.val(b)?)
-                        .ok_or(Error::Overflow { step: at })?;
+                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Error::Overflow { step: at })?;
                     self.set_reg(dst, value)?;
                 }
                 Step::Set { dst, value } => self.set_reg(dst, self.val(value)?)?,
                 Step::InputDim { dst, input, axis } => {
                     let tensor = self.inputs.get(input as usize).ok_or(Error::Changed)?;
                     let size = *tensor.shape.get(axis as usize).ok_or(Error::Changed)?;
-                    self.set_reg(
-                        dst,
-                        i64::try_from(size).map_err(|_| Error::Overflow { step: at })?,
-                    )?;
+                    self.set_reg(dst, i64::try_from(size).map_err(|_| Error::Overflow { step: at })?)?;
                 }
                 Step::Select { dst, cond, a, b } => {
-                    let value = if self.val(cond)? != 0 {
-                        self.val(a)?
-                    } else {
-                        self.val(b)?
-                    };
+                    let value = if self.val(cond)? != 0 { self.val(a)? } else { self.val(b)? };
                     self.set_reg(dst, value)?;
                 }
                 Step::LoadInt { dst, buf, index } => {
@@ -120,13 +98,7 @@ impl Machine<'_> {
                     self.set_reg(dst, value)?;
                 }
                 Step::StoreInt { buf, index, value } => self.store_int(at, buf, index, value)?,
-                Step::Copy {
-                    dst,
-                    dst_offset,
-                    src,
-                    src_offset,
-                    bytes,
-                } => {
+                Step::Copy { dst, dst_offset, src, src_offset, bytes } => {
                     self.copy(at, (dst, dst_offset), (src, src_offset), bytes)?;
                 }
                 Step::Fill { buf, bits } => self.fill(at, buf, bits)?,
@@ -143,8 +115,7 @@ impl Machine<'_> {
                     }
                 }
                 Step::Reserve { bytes } => {
-                    let needed = usize::try_from(self.val(bytes)?)
-                        .map_err(|_| Error::Overflow { step: at })?;
+                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Error::Overflow { step: at })?;
                     if needed > self.arena_len {
                         return Err(Error::ArenaTooSmall { needed });
                     }
@@ -159,10 +130,7 @@ impl Machine<'_> {
         Ok(match place {
             Place::Arena => (self.arena, self.arena_len),
             // Never written: see `writable`.
-            Place::Weights => (
-                self.model.weights.as_ptr().cast_mut(),
-                self.model.weights.len(),
-            ),
+            Place::Weights => (self.model.weights.as_ptr().cast_mut(), self.model.weights.len()),
             Place::Input(k) => {
                 let bytes = self.inputs.get(k as usize).ok_or(Error::Changed)?.bytes;
                 (bytes.as_ptr().cast_mut(), bytes.len())
@@ -182,13 +150,7 @@ impl Machine<'_> {
                     (Place::Weights, self.model.weights.as_ptr().cast_mut())
                 };
                 let (offset, len) = (((tag - 1) >> 1) as usize, len as usize);
-                Ok(View {
-                    place,
-                    offset,
-                    len,
-                    ptr: base.wrapping_add(offset),
-                    fixed: true,
-                })
+                Ok(View { place, offset, len, ptr: base.wrapping_add(offset), fixed: true })
             }
             _ => self.look_up(step, buffer),
         }
@@ -197,12 +159,7 @@ impl Machine<'_> {
     /// The same for a buffer with bounds that change, or for the first time.
     #[inline(never)]
     fn look_up(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
-        let Buffer {
-            space,
-            dtype,
-            offset,
-            bytes,
-        } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
+        let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
         let wrong = Error::Buffer { step, buffer };
         let is_const = |v: Val| matches!(v.source(), Source::Const(_));
         let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
@@ -235,13 +192,7 @@ impl Machine<'_> {
         if len > 0 && !aligned(dtype, ptr.addr()) {
             return Err(wrong);
         }
-        let view = View {
-            place,
-            offset,
-            len,
-            ptr,
-            fixed,
-        };
+        let view = View { place, offset, len, ptr, fixed };
         if place == Place::Weights
             && let Some(leaves) = self.model.leaves
         {
@@ -268,10 +219,7 @@ impl Machine<'_> {
         let place = Place::from_word(word).ok_or(Error::Changed)?;
         let (offset, len) = (offset as usize, len as usize);
         // Written by `set_slot` from a checked view of the same run.
-        debug_assert!(
-            self.place(place)
-                .is_ok_and(|(_, room)| offset + len <= room)
-        );
+        debug_assert!(self.place(place).is_ok_and(|(_, room)| offset + len <= room));
         Ok((place, offset, len))
     }
 
@@ -297,11 +245,7 @@ impl Machine<'_> {
     /// A buffer that may be written.
     fn writable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
         let view = self.view(step, buffer)?;
-        if view.place == Place::Arena {
-            Ok(view)
-        } else {
-            Err(Error::Write { step, buffer })
-        }
+        if view.place == Place::Arena { Ok(view) } else { Err(Error::Write { step, buffer }) }
     }
 
     fn dispatch(
@@ -320,16 +264,8 @@ impl Machine<'_> {
         }
         let mut fixed = true;
         for i in 0..k.bufs {
-            let binding = self
-                .model
-                .plan
-                .binding(first_binding + i)
-                .ok_or(Error::Changed)?;
-            let view = if binding.written {
-                self.writable(step, binding.buf)?
-            } else {
-                self.view(step, binding.buf)?
-            };
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
+            let view = if binding.written { self.writable(step, binding.buf)? } else { self.view(step, binding.buf)? };
             fixed &= view.fixed;
             self.set_binding(i, &view)?;
         }
@@ -350,12 +286,7 @@ impl Machine<'_> {
             self.check_overlaps(step, k.bufs, first_binding, scratch.as_ref())?;
         }
         for i in 0..k.scalars {
-            let value = self.val(
-                self.model
-                    .plan
-                    .val(first_scalar + i)
-                    .ok_or(Error::Changed)?,
-            )?;
+            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Error::Changed)?)?;
             let word = self.words.scalars.get_mut(i as usize);
             *word.ok_or(Error::Changed)? = value;
         }
@@ -373,11 +304,7 @@ impl Machine<'_> {
         match unsafe { entry(&args) } {
             status::OK => Ok(()),
             status::INDEX => Err(Error::DataIndex { step, kernel }),
-            status => Err(Error::Kernel {
-                step,
-                kernel,
-                status,
-            }),
+            status => Err(Error::Kernel { step, kernel, status }),
         }
     }
 
@@ -407,33 +334,14 @@ impl Machine<'_> {
         }
         // SAFETY: inside the words as in `set_binding`, which has stored it.
         let ptr = unsafe { self.words.bufs.as_ptr().cast::<*mut u8>().add(index).read() };
-        Ok(View {
-            place: Place::Arena,
-            offset: 0,
-            len,
-            ptr,
-            fixed: false,
-        })
+        Ok(View { place: Place::Arena, offset: 0, len, ptr, fixed: false })
     }
 
-    fn check_overlaps(
-        &self,
-        step: u32,
-        bufs: u32,
-        first_binding: u32,
-        scratch: Option<&View>,
-    ) -> Result<(), Error> {
+    fn check_overlaps(&self, step: u32, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Error> {
         for i in 0..bufs {
             let a = self.binding(i)?;
-            let binding = self
-                .model
-                .plan
-                .binding(first_binding + i)
-                .ok_or(Error::Changed)?;
-            let wrong = Error::Write {
-                step,
-                buffer: binding.buf,
-            };
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
+            let wrong = Error::Write { step, buffer: binding.buf };
             if scratch.is_some_and(|s| s.overlaps(&a)) {
                 return Err(wrong);
             }
@@ -460,11 +368,7 @@ impl Machine<'_> {
     }
 
     fn dtype(&self, buffer: u32) -> Result<DType, Error> {
-        self.model
-            .plan
-            .buffer(buffer)
-            .map(|b| b.dtype)
-            .ok_or(Error::Changed)
+        self.model.plan.buffer(buffer).map(|b| b.dtype).ok_or(Error::Changed)
     }
 
     fn load_int(&mut self, step: u32, buf: u32, index: Val) -> Result<i64, Error> {
@@ -489,23 +393,13 @@ impl Machine<'_> {
         let dtype = self.dtype(buf)?;
         let at = self.element(step, &view, dtype, index)?;
         let value = self.val(value)?;
-        let bits = if dtype == DType::Bool {
-            i64::from(value != 0)
-        } else {
-            value
-        };
+        let bits = if dtype == DType::Bool { i64::from(value != 0) } else { value };
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view, which is in the arena.
         unsafe { core::ptr::copy_nonoverlapping(bits.to_le_bytes().as_ptr(), at, dtype.size()) };
         Ok(())
     }
 
-    fn copy(
-        &mut self,
-        step: u32,
-        dst: (u32, Val),
-        src: (u32, Val),
-        bytes: Option<Val>,
-    ) -> Result<(), Error> {
+    fn copy(&mut self, step: u32, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Error> {
         let wrong = Error::Index { step };
         let to = self.writable(step, dst.0)?;
         let from = self.view(step, src.0)?;
@@ -521,13 +415,7 @@ impl Machine<'_> {
         }
         // SAFETY: both ranges lie inside their views, as just checked; the destination is in the arena. `copy` allows
         // them to overlap.
-        unsafe {
-            core::ptr::copy(
-                from.ptr.wrapping_add(src_offset),
-                to.ptr.wrapping_add(dst_offset),
-                len,
-            )
-        };
+        unsafe { core::ptr::copy(from.ptr.wrapping_add(src_offset), to.ptr.wrapping_add(dst_offset), len) };
         Ok(())
     }
 
@@ -536,10 +424,7 @@ impl Machine<'_> {
         let size = self.dtype(buf)?.size();
         let raw = bits.to_le_bytes();
         let element = raw.get(..size).ok_or(Error::Changed)?;
-        let same = raw
-            .first()
-            .copied()
-            .filter(|first| element.iter().all(|b| b == first));
+        let same = raw.first().copied().filter(|first| element.iter().all(|b| b == first));
         let count = view.len / size;
         if let Some(byte) = same {
             // SAFETY: the view lies in the arena.
@@ -548,9 +433,7 @@ impl Machine<'_> {
         }
         for i in 0..count {
             // SAFETY: element `i` lies inside the view, which lies in the arena.
-            unsafe {
-                core::ptr::copy_nonoverlapping(raw.as_ptr(), view.ptr.wrapping_add(i * size), size)
-            };
+            unsafe { core::ptr::copy_nonoverlapping(raw.as_ptr(), view.ptr.wrapping_add(i * size), size) };
         }
         Ok(())
     }
@@ -568,12 +451,7 @@ impl Machine<'_> {
             }
             let mut bytes = Some(tensor.dtype.size());
             for axis in 0..tensor.rank as u32 {
-                let size = self.val(
-                    self.model
-                        .plan
-                        .val(record.first_dim + axis)
-                        .ok_or(Error::Changed)?,
-                )?;
+                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Error::Changed)?)?;
                 let size_here = usize::try_from(size).map_err(|_| wrong)?;
                 // Sizes beside a 0 are not limited by memory, so the product may not fit and yet be 0.
                 bytes = match (bytes, size_here) {

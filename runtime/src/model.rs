@@ -127,13 +127,7 @@ impl<'a> ModelRef<'a> {
             // Their code need not be in the file; where it is said to be does not matter.
             Code::Functions(_) => u64::MAX,
         };
-        check_plan(
-            &plan,
-            &tensors,
-            &kernels,
-            parts.weights.len() as u64,
-            code_bytes,
-        )?;
+        check_plan(&plan, &tensors, &kernels, parts.weights.len() as u64, code_bytes)?;
         for kernel in 0..kernels.count() {
             let there = match parts.code {
                 Code::Memory(_) => kernels.get(kernel).is_some_and(|k| k.code_bytes > 0),
@@ -152,23 +146,8 @@ impl<'a> ModelRef<'a> {
         usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
         let leaves = parts.leaves.map_or(0, |l| l.len() / 32);
         let layout = Layout::new(&plan, &tensors, leaves)?;
-        let Parts {
-            weights,
-            leaves,
-            code,
-            variant,
-            ..
-        } = parts;
-        Ok(ModelRef {
-            tensors,
-            plan,
-            kernels,
-            weights,
-            leaves,
-            code,
-            layout,
-            variant,
-        })
+        let Parts { weights, leaves, code, variant, .. } = parts;
+        Ok(ModelRef { tensors, plan, kernels, weights, leaves, code, layout, variant })
     }
 
     /// Bytes of arena that every run needs. Models whose sizes are only known at run time may ask for more.
@@ -216,11 +195,7 @@ impl<'a> ModelRef<'a> {
                     return None;
                 }
                 // The low bit of an address chooses Thumb.
-                let entry = if cfg!(target_arch = "arm") {
-                    code.as_ptr().wrapping_add(1)
-                } else {
-                    code.as_ptr()
-                };
+                let entry = if cfg!(target_arch = "arm") { code.as_ptr().wrapping_add(1) } else { code.as_ptr() };
                 // SAFETY: the bytes are a kernel's verified code for this CPU in executable memory: whoever made the
                 // model promised it (`from_bytes`), or made the memory (`Model`). Data and function pointers have one
                 // size and form on all supported targets.

@@ -5,9 +5,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use graphmend_cache_format::file::{
-    ALL_VARIANTS, Index, Section, SectionKind, Variant, verify_bytes, verify_leaf,
-};
+use graphmend_cache_format::file::{ALL_VARIANTS, Index, Section, SectionKind, Variant, verify_bytes, verify_leaf};
 use graphmend_cache_format::meta::{Debug, Meta};
 use graphmend_cache_format::read;
 use graphmend_cache_format::{Digest, FormatError, LEAF};
@@ -46,22 +44,13 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// The defaults with this trust.
     pub fn new(trust: Trust) -> OpenOptions {
-        OpenOptions {
-            trust,
-            weights: WeightCheck::default(),
-            storage: Storage::default(),
-            host: None,
-            variant: None,
-        }
+        OpenOptions { trust, weights: WeightCheck::default(), storage: Storage::default(), host: None, variant: None }
     }
 
     /// Opens a file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Model, OpenError> {
         let path = path.as_ref();
-        let at_path = |why| OpenError {
-            path: Some(path.to_path_buf()),
-            why,
-        };
+        let at_path = |why| OpenError { path: Some(path.to_path_buf()), why };
         let bytes = map(path, self.storage).map_err(|e| at_path(Why::Io(e)))?;
         Model::make(bytes, self).map_err(at_path)
     }
@@ -70,13 +59,7 @@ impl OpenOptions {
     pub fn from_bytes(&self, bytes: &[u8]) -> Result<Model, OpenError> {
         let make = || {
             let (memory, _) = copy(&[bytes]).map_err(Why::Io)?;
-            Model::make(
-                Mapped {
-                    memory: memory.make_read_only().map_err(Why::Io)?,
-                    len: bytes.len(),
-                },
-                self,
-            )
+            Model::make(Mapped { memory: memory.make_read_only().map_err(Why::Io)?, len: bytes.len() }, self)
         };
         make().map_err(|why| OpenError { path: None, why })
     }
@@ -197,10 +180,7 @@ impl Model {
         let bytes = file.bytes();
         let needed = Index::bytes_needed(bytes)?;
         let have = bytes.len() as u64;
-        let truncated = FormatError::Truncated {
-            have,
-            need: needed as u64,
-        };
+        let truncated = FormatError::Truncated { have, need: needed as u64 };
         // Copied before they are looked at, like all that decides what is run: see the module `code`.
         let header_and_tables = bytes.get(..needed).ok_or(truncated)?.to_vec();
         let index = Index::parse(&header_and_tables, have)?;
@@ -213,11 +193,7 @@ impl Model {
         index.verify_gaps(bytes)?;
 
         let section = |kind, variant| index.section(kind, variant);
-        let data = |s: Section| {
-            Index::range(&s)
-                .and_then(|r| bytes.get(r))
-                .unwrap_or_default()
-        };
+        let data = |s: Section| Index::range(&s).and_then(|r| bytes.get(r)).unwrap_or_default();
         let demand = |kind, variant| section(kind, variant).ok_or(FormatError::Missing(kind));
         let tables = [
             Some(demand(SectionKind::Tensors, ALL_VARIANTS)?),
@@ -230,9 +206,7 @@ impl Model {
         let mut parts: [&'static [u8]; 4] = [&[]; 4];
         for ((part, table), start) in parts.iter_mut().zip(&tables).zip(starts) {
             let Some(table) = table else { continue };
-            let copied = memory
-                .get(start..start + data(*table).len())
-                .unwrap_or_default();
+            let copied = memory.get(start..start + data(*table).len()).unwrap_or_default();
             verify_bytes(table, copied)?;
             // SAFETY: `memory` is kept in the model.
             *part = unsafe { forever(copied) };
@@ -248,12 +222,10 @@ impl Model {
             }
         };
         // SAFETY: the executable memory is kept in the model.
-        let code_bytes = code.as_ref().map_or(&[][..], |(m, len)| unsafe {
-            forever(m.get(..*len).unwrap_or_default())
-        });
+        let code_bytes =
+            code.as_ref().map_or(&[][..], |(m, len)| unsafe { forever(m.get(..*len).unwrap_or_default()) });
         // SAFETY: the file's mapping is kept in the model.
-        let weights = section(SectionKind::Weights, ALL_VARIANTS)
-            .map_or(&[][..], |s| unsafe { forever(data(s)) });
+        let weights = section(SectionKind::Weights, ALL_VARIANTS).map_or(&[][..], |s| unsafe { forever(data(s)) });
         if options.weights == WeightCheck::Eager {
             (0..weights.len().div_ceil(LEAF)).try_for_each(|i| verify_leaf(weights, leaves, i))?;
         }
@@ -266,13 +238,7 @@ impl Model {
             code: Code::Memory(code_bytes),
             variant,
         })?;
-        Ok(Model {
-            inner,
-            header_and_tables,
-            file,
-            _tables: memory,
-            _code: code.map(|(m, _)| m),
-        })
+        Ok(Model { inner, header_and_tables, file, _tables: memory, _code: code.map(|(m, _)| m) })
     }
 
     /// The model as a session wants it.
@@ -296,24 +262,17 @@ impl Model {
 
     /// The variant that was taken.
     pub fn variant(&self) -> Result<Variant, Error> {
-        self.index()?
-            .variant(self.inner.variant())
-            .ok_or(Error::NoSuchVariant)
+        self.index()?.variant(self.inner.variant()).ok_or(Error::NoSuchVariant)
     }
 
     /// The file's description. Read and verified now.
     pub fn meta(&self) -> Result<Meta, FormatError> {
-        read::meta(&graphmend_cache_format::file::File::parse(
-            self.file.bytes(),
-        )?)
+        read::meta(&graphmend_cache_format::file::File::parse(self.file.bytes())?)
     }
 
     /// The variant's names for people. Read and verified now.
     pub fn debug(&self) -> Result<Debug, FormatError> {
-        read::debug(
-            &graphmend_cache_format::file::File::parse(self.file.bytes())?,
-            self.inner.variant(),
-        )
+        read::debug(&graphmend_cache_format::file::File::parse(self.file.bytes())?, self.inner.variant())
     }
 }
 

@@ -38,12 +38,7 @@ impl Arena {
         let skip = block.as_ptr().addr().next_multiple_of(ARENA_ALIGN) - block.as_ptr().addr();
         // SAFETY: less than `ARENA_ALIGN`, so within the block with `bytes` behind it.
         let start = unsafe { block.add(skip) };
-        Ok(Arena {
-            block,
-            layout,
-            start,
-            len: bytes,
-        })
+        Ok(Arena { block, layout, start, len: bytes })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -65,10 +60,7 @@ impl Drop for Arena {
 }
 
 /// What a session runs.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one per session, never moved about"
-)]
+#[allow(clippy::large_enum_variant, reason = "one per session, never moved about")]
 #[derive(Clone, Debug)]
 enum Held<'m> {
     Borrowed(ModelRef<'m>),
@@ -111,20 +103,11 @@ impl<'m> OwnedSession<'m> {
     fn with(model: Held<'m>) -> Result<OwnedSession<'m>, Error> {
         let words = model.get().state_words();
         let mut state = Vec::new();
-        state
-            .try_reserve_exact(words)
-            .map_err(|_| Error::OutOfMemory {
-                bytes: words.saturating_mul(8),
-            })?;
+        state.try_reserve_exact(words).map_err(|_| Error::OutOfMemory { bytes: words.saturating_mul(8) })?;
         state.resize(words, 0);
         let mut arena = Arena::new(model.get().arena_bytes())?;
         Session::new(model.get(), arena.bytes_mut(), &mut state)?;
-        Ok(OwnedSession {
-            model,
-            arena,
-            state,
-            step_limit: u64::MAX,
-        })
+        Ok(OwnedSession { model, arena, state, step_limit: u64::MAX })
     }
 
     /// The model.
@@ -148,14 +131,9 @@ impl<'m> OwnedSession<'m> {
     }
 
     /// Runs the model and tells `observer` of each kernel call (of calls before the arena grew, too).
-    pub fn run_observed(
-        &mut self,
-        inputs: &[TensorRef<'_>],
-        observer: &mut impl Observe,
-    ) -> Result<(), Error> {
+    pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
         loop {
-            let mut session =
-                Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
+            let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
             session.set_step_limit(self.step_limit);
             match session.run_observed(inputs, observer) {
                 Err(Error::ArenaTooSmall { needed }) if needed > self.arena.len => {

@@ -18,10 +18,7 @@ pub struct Host {
 impl Host {
     /// A machine with the instruction set of this program and these features. Firmware states what its CPU has.
     pub const fn with_features(features: Features) -> Host {
-        Host {
-            arch: Arch::of_this_program(),
-            features,
-        }
+        Host { arch: Arch::of_this_program(), features }
     }
 
     /// This machine, by asking its CPU or operating system.
@@ -44,27 +41,19 @@ pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
             Err(_) => {}
         }
     }
-    best.map(|(i, _)| i)
-        .ok_or(nearest.unwrap_or(Error::NoSuchVariant))
+    best.map(|(i, _)| i).ok_or(nearest.unwrap_or(Error::NoSuchVariant))
 }
 
 /// Whether a variant runs on a machine.
 pub(crate) fn fits(variant: Variant, host: Host) -> Result<(), Error> {
     let Some(arch) = host.arch.filter(|a| a.id() == variant.arch) else {
-        return Err(Error::WrongArch {
-            built_for: arch_of(variant),
-            here: host.arch,
-        });
+        return Err(Error::WrongArch { built_for: arch_of(variant), here: host.arch });
     };
     if variant.abi != abi::id::OF_THIS_PROGRAM {
         return Err(Error::WrongAbi);
     }
     let missing = host.features.missing(Features(variant.features));
-    if missing.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::MissingFeatures { arch, missing })
-    }
+    if missing.is_empty() { Ok(()) } else { Err(Error::MissingFeatures { arch, missing }) }
 }
 
 /// How far a variant is from running, by why it does not.

@@ -45,39 +45,18 @@ pub struct Session<'s> {
 impl<'s> Session<'s> {
     /// Takes memory: `arena` of at least [`ModelRef::arena_bytes`], starting at a multiple of [`ARENA_ALIGN`], and
     /// `state` of at least [`ModelRef::state_words`]. What they hold does not matter.
-    pub fn new(
-        model: ModelRef<'s>,
-        arena: &'s mut [u8],
-        state: &'s mut [i64],
-    ) -> Result<Session<'s>, Error> {
+    pub fn new(model: ModelRef<'s>, arena: &'s mut [u8], state: &'s mut [i64]) -> Result<Session<'s>, Error> {
         check_memory(&model, arena, state)?;
         state.get_mut(0..1).ok_or(Error::Changed)?.fill(0);
-        state
-            .get_mut(model.layout.marks())
-            .ok_or(Error::Changed)?
-            .fill(0);
-        Ok(Session {
-            model,
-            arena,
-            state,
-            step_limit: u64::MAX,
-        })
+        state.get_mut(model.layout.marks()).ok_or(Error::Changed)?.fill(0);
+        Ok(Session { model, arena, state, step_limit: u64::MAX })
     }
 
     /// Continues with memory that an earlier session of the same model had, and nobody has changed since.
     #[cfg(feature = "alloc")]
-    pub(crate) fn resume(
-        model: ModelRef<'s>,
-        arena: &'s mut [u8],
-        state: &'s mut [i64],
-    ) -> Result<Session<'s>, Error> {
+    pub(crate) fn resume(model: ModelRef<'s>, arena: &'s mut [u8], state: &'s mut [i64]) -> Result<Session<'s>, Error> {
         check_memory(&model, arena, state)?;
-        Ok(Session {
-            model,
-            arena,
-            state,
-            step_limit: u64::MAX,
-        })
+        Ok(Session { model, arena, state, step_limit: u64::MAX })
     }
 
     /// Ends runs that take more backward jumps than this with [`Error::StepLimit`].
@@ -96,11 +75,7 @@ impl<'s> Session<'s> {
     }
 
     /// Runs the model and tells `observer` of each kernel call.
-    pub fn run_observed(
-        &mut self,
-        inputs: &[TensorRef<'_>],
-        observer: &mut impl Observe,
-    ) -> Result<(), Error> {
+    pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
         // An earlier run's outputs are gone even if this one does not start.
         *self.state.first_mut().ok_or(Error::Changed)? = 0;
         check_inputs(&self.model, inputs)?;
@@ -123,17 +98,13 @@ impl<'s> Session<'s> {
 
 fn check_memory(model: &ModelRef<'_>, arena: &[u8], state: &[i64]) -> Result<(), Error> {
     if arena.len() < model.arena_bytes() {
-        return Err(Error::ArenaTooSmall {
-            needed: model.arena_bytes(),
-        });
+        return Err(Error::ArenaTooSmall { needed: model.arena_bytes() });
     }
     if !arena.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
         return Err(Error::ArenaMisaligned);
     }
     if state.len() < model.state_words() {
-        return Err(Error::StateTooSmall {
-            needed: model.state_words(),
-        });
+        return Err(Error::StateTooSmall { needed: model.state_words() });
     }
     Ok(())
 }
@@ -160,74 +131,36 @@ pub(crate) fn output<'a>(
         Some(Place::Weights) => model.weights,
         _ => return Err(Error::Changed),
     };
-    let before: usize = (0..number)
-        .filter_map(|i| model.tensors.output(i))
-        .map(|t| t.rank)
-        .sum();
+    let before: usize = (0..number).filter_map(|i| model.tensors.output(i)).map(|t| t.rank).sum();
     let from = dims + before;
     let shape = state.get(from..from + tensor.rank).ok_or(Error::Changed)?;
     let (offset, bytes) = (offset as usize, bytes as usize);
-    let bytes = offset
-        .checked_add(bytes)
-        .and_then(|end| memory.get(offset..end))
-        .ok_or(Error::Changed)?;
-    Ok(TensorView {
-        dtype: tensor.dtype,
-        shape,
-        bytes,
-    })
+    let bytes = offset.checked_add(bytes).and_then(|end| memory.get(offset..end)).ok_or(Error::Changed)?;
+    Ok(TensorView { dtype: tensor.dtype, shape, bytes })
 }
 
 /// Compares inputs with their declarations.
 fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Error> {
     if inputs.len() != model.tensors.inputs() as usize {
-        return Err(Error::InputCount {
-            expected: model.tensors.inputs(),
-            got: inputs.len(),
-        });
+        return Err(Error::InputCount { expected: model.tensors.inputs(), got: inputs.len() });
     }
     for (input, (given, declared)) in (0u32..).zip(inputs.iter().zip(model.inputs())) {
         if given.dtype != declared.dtype {
-            return Err(Error::InputType {
-                input,
-                expected: declared.dtype,
-                got: given.dtype,
-            });
+            return Err(Error::InputType { input, expected: declared.dtype, got: given.dtype });
         }
         if given.shape.len() != declared.rank {
-            return Err(Error::InputRank {
-                input,
-                expected: declared.rank,
-                got: given.shape.len(),
-            });
+            return Err(Error::InputRank { input, expected: declared.rank, got: given.shape.len() });
         }
         let mut bytes = Some(given.dtype.size());
         for (axis, (&got, dim)) in (0u32..).zip(given.shape.iter().zip(declared.dims())) {
-            if i64::try_from(got).is_ok_and(|n| n < dim.lo || n > dim.hi)
-                || i64::try_from(got).is_err()
-            {
-                return Err(Error::InputDim {
-                    input,
-                    axis,
-                    lo: dim.lo,
-                    hi: dim.hi,
-                    got,
-                });
+            if i64::try_from(got).is_ok_and(|n| n < dim.lo || n > dim.hi) || i64::try_from(got).is_err() {
+                return Err(Error::InputDim { input, axis, lo: dim.lo, hi: dim.hi, got });
             }
             if let Some((first_input, first_axis)) = dim.same {
-                let first = inputs
-                    .get(first_input as usize)
-                    .and_then(|t| t.shape.get(first_axis as usize));
+                let first = inputs.get(first_input as usize).and_then(|t| t.shape.get(first_axis as usize));
                 let expected = *first.ok_or(Error::Changed)?;
                 if got != expected {
-                    return Err(Error::InputSymbol {
-                        input,
-                        axis,
-                        first_input,
-                        first_axis,
-                        expected,
-                        got,
-                    });
+                    return Err(Error::InputSymbol { input, axis, first_input, first_axis, expected, got });
                 }
             }
             bytes = match (bytes, got) {
@@ -238,11 +171,7 @@ fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Er
         }
         let expected = bytes.unwrap_or(usize::MAX);
         if given.bytes.len() != expected {
-            return Err(Error::InputBytes {
-                input,
-                expected,
-                got: given.bytes.len(),
-            });
+            return Err(Error::InputBytes { input, expected, got: given.bytes.len() });
         }
         if !given.bytes.is_empty() && !aligned(given.dtype, given.bytes.as_ptr().addr()) {
             return Err(Error::InputMisaligned { input });

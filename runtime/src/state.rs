@@ -36,11 +36,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new(
-        plan: &Plan<'_>,
-        tensors: &Tensors<'_>,
-        leaves: usize,
-    ) -> Result<Layout, Error> {
+    pub(crate) fn new(plan: &Plan<'_>, tensors: &Tensors<'_>, leaves: usize) -> Result<Layout, Error> {
         let mut at = 1usize;
         let mut part = |count: u32, words: usize| {
             let start = at;
@@ -48,10 +44,7 @@ impl Layout {
             at = at.checked_add(size)?;
             Some(start)
         };
-        let dims = (0..tensors.outputs())
-            .filter_map(|i| tensors.output(i))
-            .map(|t| t.rank as u32)
-            .sum();
+        let dims = (0..tensors.outputs()).filter_map(|i| tensors.output(i)).map(|t| t.rank as u32).sum();
         let leaf_words = u32::try_from(leaves.div_ceil(64)).map_err(|_| Error::TooLarge)?;
         let mut all = || {
             Some(Layout {
@@ -79,8 +72,7 @@ impl Layout {
         let mut rest = state.get_mut(..self.total)?;
         let mut at = 0;
         let mut part = |end: usize| {
-            let (head, tail) =
-                core::mem::take(&mut rest).split_at_mut_checked(end.checked_sub(at)?)?;
+            let (head, tail) = core::mem::take(&mut rest).split_at_mut_checked(end.checked_sub(at)?)?;
             (rest, at) = (tail, end);
             Some(head)
         };
@@ -143,8 +135,7 @@ impl Place {
 
 /// Whether a bit is set.
 pub(crate) fn test(bits: &[i64], index: usize) -> bool {
-    bits.get(index / 64)
-        .is_some_and(|word| word >> (index % 64) & 1 == 1)
+    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
 }
 
 /// Sets a bit.

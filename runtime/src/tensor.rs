@@ -55,31 +55,19 @@ impl<'a> TensorRef<'a> {
     /// # let _ = (x, rate);
     /// ```
     pub fn new<T: Element>(data: &'a [T], shape: &'a [usize]) -> TensorRef<'a> {
-        TensorRef {
-            dtype: T::DTYPE,
-            shape,
-            bytes: bytes_of(data),
-        }
+        TensorRef { dtype: T::DTYPE, shape, bytes: bytes_of(data) }
     }
 
     /// From bytes, which must be aligned to the element type. For `Bool`, each must be 0 or 1.
     pub fn from_bytes(dtype: DType, shape: &'a [usize], bytes: &'a [u8]) -> TensorRef<'a> {
-        TensorRef {
-            dtype,
-            shape,
-            bytes,
-        }
+        TensorRef { dtype, shape, bytes }
     }
 
     /// From truth values.
     pub fn from_bools(data: &'a [bool], shape: &'a [usize]) -> TensorRef<'a> {
         // SAFETY: a bool is one byte, 0 or 1.
         let bytes = unsafe { core::slice::from_raw_parts(data.as_ptr().cast(), data.len()) };
-        TensorRef {
-            dtype: DType::Bool,
-            shape,
-            bytes,
-        }
+        TensorRef { dtype: DType::Bool, shape, bytes }
     }
 }
 
@@ -102,19 +90,11 @@ impl<'a> TensorView<'a> {
             return Ok(&[]);
         }
         if !fits {
-            return Err(Error::ElementType {
-                is: self.dtype,
-                asked: T::DTYPE,
-            });
+            return Err(Error::ElementType { is: self.dtype, asked: T::DTYPE });
         }
         // SAFETY: aligned as just checked, all bit patterns are elements (`Element` is sealed), and the length is
         // rounded down to whole elements.
-        Ok(unsafe {
-            core::slice::from_raw_parts(
-                self.bytes.as_ptr().cast(),
-                self.bytes.len() / size_of::<T>(),
-            )
-        })
+        Ok(unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) })
     }
 
     /// The elements of an `f32` tensor.

@@ -44,26 +44,12 @@ fn a_run_allocates_nothing() {
     // Beside the kernel: a copy, a fill, a slot, and weights that are verified.
     let plan = &mut spec.variants[0].plan;
     plan.slots = 1;
-    plan.buffers.extend([
-        weights(DType::U8, 100, 2 * LEAF as i64),
-        arena(DType::U8, 0, 64),
-        slot(0, DType::U8),
-    ]);
+    plan.buffers.extend([weights(DType::U8, 100, 2 * LEAF as i64), arena(DType::U8, 0, 64), slot(0, DType::U8)]);
     let more = [
         Instr::Fill { buf: 3, bits: 9 },
         Instr::SetSlot { slot: 0, buf: 3 },
-        Instr::Copy {
-            dst: 4,
-            dst_offset: imm(1),
-            src: 2,
-            src_offset: imm(LEAF as i64),
-            bytes: Some(imm(8)),
-        },
-        Instr::LoadInt {
-            dst: 0,
-            buf: 4,
-            index: imm(8),
-        },
+        Instr::Copy { dst: 4, dst_offset: imm(1), src: 2, src_offset: imm(LEAF as i64), bytes: Some(imm(8)) },
+        Instr::LoadInt { dst: 0, buf: 4, index: imm(8) },
     ];
     plan.instrs.splice(0..0, more);
     let model = Model::from_bytes(&bytes(&spec), Trust::Unsigned).unwrap();
@@ -75,15 +61,7 @@ fn a_run_allocates_nothing() {
     assert!(before > 0, "the counter counts");
     for _ in 0..3 {
         session.run(&inputs).unwrap();
-        assert!(
-            session
-                .output(0)
-                .unwrap()
-                .as_slice::<i32>()
-                .unwrap()
-                .iter()
-                .all(|&y| y == 6)
-        );
+        assert!(session.output(0).unwrap().as_slice::<i32>().unwrap().iter().all(|&y| y == 6));
     }
     assert!(session.run(&[TensorRef::new(&long, &[1001])]).is_err());
     assert_eq!(calls(), before);

@@ -11,15 +11,9 @@ fn executable() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let rights = |line: &str| line.split_ascii_whitespace().nth(1).unwrap().to_string();
     for line in maps.lines() {
-        assert!(
-            !(rights(line).contains('w') && rights(line).contains('x')),
-            "{line}"
-        );
+        assert!(!(rights(line).contains('w') && rights(line).contains('x')), "{line}");
     }
-    maps.lines()
-        .filter(|l| rights(l).contains('x'))
-        .map(str::to_string)
-        .collect()
+    maps.lines().filter(|l| rights(l).contains('x')).map(str::to_string).collect()
 }
 
 /// Whether the list shows anonymous memory that was made executable, beside some that is read-only. User-mode emulators

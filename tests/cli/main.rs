@@ -30,40 +30,23 @@ impl Folder {
     fn integers(&self, name: &str, x: &[i32]) -> PathBuf {
         let path = self.path(name);
         let bytes = x.iter().flat_map(|v| v.to_le_bytes()).collect();
-        npy::write(
-            &path,
-            &Array {
-                dtype: graphmend::DType::I32,
-                shape: vec![x.len()],
-                bytes,
-            },
-        )
-        .unwrap();
+        npy::write(&path, &Array { dtype: graphmend::DType::I32, shape: vec![x.len()], bytes }).unwrap();
         path
     }
 }
 
 fn graphmend_run(args: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_graphmend-run"))
-        .args(args.iter().map(|a| a.as_ref()))
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_graphmend-run")).args(args.iter().map(|a| a.as_ref())).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     out.into_owned()
 }
 
 fn failure(output: &Output) -> (i32, String) {
-    (
-        output.status.code().unwrap(),
-        String::from_utf8_lossy(&output.stderr).into_owned(),
-    )
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 fn doubled(path: &Path) -> Vec<f64> {
@@ -76,32 +59,14 @@ fn run_reads_and_writes_arrays() {
     let model = folder.model(&doubling_model());
     let x = folder.integers("x.npy", &[1, -2, 30]);
     let named = format!("x={}", x.display());
-    let out = stdout(&graphmend_run(&[
-        &"run",
-        &model,
-        &"-i",
-        &named,
-        &"-o",
-        &folder.path("out"),
-    ]));
+    let out = stdout(&graphmend_run(&[&"run", &model, &"-i", &named, &"-o", &folder.path("out")]));
     assert!(out.contains("y: i32 [3]"), "{out}");
     assert_eq!(doubled(&folder.path("out/y.npy")), [2.0, -4.0, 60.0]);
 
-    let out = stdout(&graphmend_run(&[
-        &"run",
-        &model,
-        &"-i",
-        &x,
-        &"-o",
-        &folder.path("y.npy"),
-        &"--json",
-    ]));
+    let out = stdout(&graphmend_run(&[&"run", &model, &"-i", &x, &"-o", &folder.path("y.npy"), &"--json"]));
     assert_eq!(doubled(&folder.path("y.npy")), [2.0, -4.0, 60.0]);
     let json: Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(
-        (&json[0]["name"], &json[0]["max"]),
-        (&"y".into(), &60.0.into())
-    );
+    assert_eq!((&json[0]["name"], &json[0]["max"]), (&"y".into(), &60.0.into()));
 }
 
 #[test]
@@ -110,20 +75,14 @@ fn wrong_inputs_are_named() {
     let model = folder.model(&doubling_model());
     let (status, message) = failure(&graphmend_run(&[&"run", &model]));
     assert_eq!(status, 1);
-    assert!(
-        message.contains("missing inputs") && message.contains("x: i32 [n=0..1000]"),
-        "{message}"
-    );
+    assert!(message.contains("missing inputs") && message.contains("x: i32 [n=0..1000]"), "{message}");
     let (status, message) = failure(&graphmend_run(&[&"run", &model, &"-i", &"q=x.npy"]));
     assert_eq!(status, 1);
     assert!(message.contains("no such input"), "{message}");
     let long = folder.integers("long.npy", &[0; 1001]);
     let (status, message) = failure(&graphmend_run(&[&"run", &model, &"-i", &long]));
     assert_eq!(status, 1);
-    assert!(
-        message.contains("size 1001 given, 0 to 1000 expected (input 0 is x: i32"),
-        "{message}"
-    );
+    assert!(message.contains("size 1001 given, 0 to 1000 expected (input 0 is x: i32"), "{message}");
     let (status, _) = failure(&graphmend_run(&[&"run"]));
     assert_eq!(status, 2);
 }
@@ -133,11 +92,7 @@ fn damaged_foreign_and_other_files_are_refused() {
     let folder = Folder::new();
     let mut file = bytes(&doubling_model());
     let path = folder.path("model.gmc");
-    let root = stdout(&graphmend_run(&[
-        &"inspect",
-        &folder.model(&doubling_model()),
-        &"--json",
-    ]));
+    let root = stdout(&graphmend_run(&[&"inspect", &folder.model(&doubling_model()), &"--json"]));
     let root: Value = serde_json::from_str(&root).unwrap();
     let root = root["root"].as_str().unwrap();
 
@@ -145,12 +100,7 @@ fn damaged_foreign_and_other_files_are_refused() {
     let zeros = "0".repeat(64);
     let x = folder.integers("x.npy", &[1]);
     for args in [
-        &[
-            &"verify" as &dyn AsRef<std::ffi::OsStr>,
-            &path,
-            &"--pin",
-            &zeros,
-        ][..],
+        &[&"verify" as &dyn AsRef<std::ffi::OsStr>, &path, &"--pin", &zeros][..],
         &[&"run", &path, &"--pin", &zeros, &"-i", &x],
     ] {
         let (status, message) = failure(&graphmend_run(args));
@@ -163,10 +113,7 @@ fn damaged_foreign_and_other_files_are_refused() {
     for command in ["verify", "run", "inspect"] {
         let (status, message) = failure(&graphmend_run(&[&command, &path]));
         assert_eq!(status, 3, "{command}: {message}");
-        assert!(
-            message.contains("section CODE does not match its digest"),
-            "{command}: {message}"
-        );
+        assert!(message.contains("section CODE does not match its digest"), "{command}: {message}");
     }
 
     let mut spec = doubling_model();
@@ -174,10 +121,7 @@ fn damaged_foreign_and_other_files_are_refused() {
     let path = folder.model(&spec);
     let (status, message) = failure(&graphmend_run(&[&"run", &path, &"-i", &x]));
     assert_eq!(status, 3);
-    assert!(
-        message.contains("built for bit50, this CPU lacks it"),
-        "{message}"
-    );
+    assert!(message.contains("built for bit50, this CPU lacks it"), "{message}");
     assert!(stdout(&graphmend_run(&[&"inspect", &path])).contains("none for this machine"));
     stdout(&graphmend_run(&[&"verify", &path]));
 
@@ -190,80 +134,35 @@ fn inspect_shows_interface_plan_and_kernels() {
     let folder = Folder::new();
     let model = folder.model(&doubling_model());
     let out = stdout(&graphmend_run(&[&"inspect", &model]));
-    for expected in [
-        "x: i32 [n]",
-        "n = 0..1000",
-        "<- this machine's",
-        "TENSORS",
-        "CODE",
-    ] {
+    for expected in ["x: i32 [n]", "n = 0..1000", "<- this machine's", "TENSORS", "CODE"] {
         assert!(out.contains(expected), "{expected} in {out}");
     }
-    let out = stdout(&graphmend_run(&[
-        &"inspect",
-        &model,
-        &"--plan",
-        &"--kernels",
-    ]));
-    assert!(
-        out.contains("k0(b0, b1*) tiles r0") && out.contains("k0: "),
-        "{out}"
-    );
-    assert_eq!(
-        failure(&graphmend_run(&[
-            &"inspect",
-            &model,
-            &"--plan",
-            &"--variant",
-            &"7"
-        ]))
-        .0,
-        1
-    );
+    let out = stdout(&graphmend_run(&[&"inspect", &model, &"--plan", &"--kernels"]));
+    assert!(out.contains("k0(b0, b1*) tiles r0") && out.contains("k0: "), "{out}");
+    assert_eq!(failure(&graphmend_run(&[&"inspect", &model, &"--plan", &"--variant", &"7"])).0, 1);
 }
 
 #[test]
 fn bench_measures_with_random_inputs() {
     let folder = Folder::new();
     let model = folder.model(&doubling_model());
-    let args: &[&dyn AsRef<std::ffi::OsStr>] = &[
-        &"bench",
-        &model,
-        &"--dim",
-        &"n=100",
-        &"--runs",
-        &"10",
-        &"--loads",
-        &"2",
-        &"--profile",
-    ];
+    let args: &[&dyn AsRef<std::ffi::OsStr>] =
+        &[&"bench", &model, &"--dim", &"n=100", &"--runs", &"10", &"--loads", &"2", &"--profile"];
     let out = stdout(&graphmend_run(args));
-    assert!(
-        out.contains("steady") && out.contains("of 10") && out.contains("k0"),
-        "{out}"
-    );
-    let json: Value =
-        serde_json::from_str(&stdout(&graphmend_run(&[args, &[&"--json"]].concat()))).unwrap();
+    assert!(out.contains("steady") && out.contains("of 10") && out.contains("k0"), "{out}");
+    let json: Value = serde_json::from_str(&stdout(&graphmend_run(&[args, &[&"--json"]].concat()))).unwrap();
     assert_eq!(json["steady"]["count"], 10);
     assert!(json["load"]["median_us"].as_f64().unwrap() > 0.0);
     let (status, message) = failure(&graphmend_run(&[&"bench", &model, &"--dim", &"m=1"]));
     assert_eq!(status, 1);
-    assert!(
-        message.contains("no input has a dimension named m"),
-        "{message}"
-    );
+    assert!(message.contains("no input has a dimension named m"), "{message}");
 }
 
 /// Has the interface of a voice activity model. Says 1.0 (the bits of its first weight) or 0.0 by whether the count of windows
 /// that is carried in the state is between 20 and 39, so that the carrying can be seen.
 fn counting_vad() -> FileSpec {
-    let fixed = |name: &str, dtype, dims: &[u64]| {
-        tensor(
-            name,
-            dtype,
-            dims.iter().map(|&n| DimSpec::Fixed(n)).collect(),
-        )
-    };
+    let fixed =
+        |name: &str, dtype, dims: &[u64]| tensor(name, dtype, dims.iter().map(|&n| DimSpec::Fixed(n)).collect());
     let state_bytes = 2 * 128 * 4;
     let plan = PlanSpec {
         regs: 3,
@@ -277,44 +176,20 @@ fn counting_vad() -> FileSpec {
             arena(DType::F32, 0, state_bytes),
         ],
         instrs: vec![
-            Instr::LoadInt {
-                dst: 0,
-                buf: 0,
-                index: imm(7),
-            },
+            Instr::LoadInt { dst: 0, buf: 0, index: imm(7) },
             bin(BinOp::Le, 1, imm(20), reg(0)),
             bin(BinOp::Lt, 2, reg(0), imm(40)),
             bin(BinOp::And, 1, reg(1), reg(2)),
             bin(BinOp::Mul, 1, reg(1), imm(i64::from(1f32.to_bits()))),
-            Instr::StoreInt {
-                buf: 3,
-                index: imm(0),
-                value: reg(1),
-            },
-            Instr::Copy {
-                dst: 1,
-                dst_offset: imm(0),
-                src: 0,
-                src_offset: imm(0),
-                bytes: None,
-            },
+            Instr::StoreInt { buf: 3, index: imm(0), value: reg(1) },
+            Instr::Copy { dst: 1, dst_offset: imm(0), src: 0, src_offset: imm(0), bytes: None },
             bin(BinOp::Add, 0, reg(0), imm(1)),
-            Instr::StoreInt {
-                buf: 1,
-                index: imm(7),
-                value: reg(0),
-            },
+            Instr::StoreInt { buf: 1, index: imm(7), value: reg(0) },
             Instr::Return,
         ],
         outputs: vec![
-            OutputSpec {
-                buf: 2,
-                dims: vec![imm(1), imm(1)],
-            },
-            OutputSpec {
-                buf: 4,
-                dims: vec![imm(2), imm(1), imm(128)],
-            },
+            OutputSpec { buf: 2, dims: vec![imm(1), imm(1)] },
+            OutputSpec { buf: 4, dims: vec![imm(2), imm(1), imm(128)] },
         ],
         messages: vec![],
     };
@@ -323,10 +198,7 @@ fn counting_vad() -> FileSpec {
         fixed("state", DType::F32, &[2, 1, 128]),
         fixed("sr", DType::I64, &[]),
     ];
-    let outputs = vec![
-        fixed("output", DType::F32, &[1, 1]),
-        fixed("stateN", DType::F32, &[2, 1, 128]),
-    ];
+    let outputs = vec![fixed("output", DType::F32, &[1, 1]), fixed("stateN", DType::F32, &[2, 1, 128])];
     file(inputs, outputs, plan, vec![])
 }
 
@@ -346,24 +218,14 @@ fn vad_carries_the_state_and_prints_segments() {
     writer.finalize().unwrap();
 
     let probabilities = folder.path("p.npy");
-    let out = stdout(&graphmend_run(&[
-        &"vad",
-        &model,
-        &wav,
-        &"--probabilities",
-        &probabilities,
-    ]));
+    let out = stdout(&graphmend_run(&[&"vad", &model, &wav, &"--probabilities", &probabilities]));
     assert_eq!(out, "speech    0.61 s to    1.31 s\n");
     let found = doubled(&probabilities);
     assert_eq!(found.len(), 60);
     assert_eq!(found.iter().position(|&p| p == 1.0), Some(20));
     assert_eq!(found.iter().filter(|&&p| p == 1.0).count(), 20);
-    let json: Value =
-        serde_json::from_str(&stdout(&graphmend_run(&[&"vad", &model, &wav, &"--json"]))).unwrap();
-    assert_eq!(
-        json[0]["start"].as_f64(),
-        Some((20.0 * 512.0 - 480.0) / 16000.0)
-    );
+    let json: Value = serde_json::from_str(&stdout(&graphmend_run(&[&"vad", &model, &wav, &"--json"]))).unwrap();
+    assert_eq!(json[0]["start"].as_f64(), Some((20.0 * 512.0 - 480.0) / 16000.0));
 
     let other = folder.model(&doubling_model());
     let (status, message) = failure(&graphmend_run(&[&"vad", &other, &wav]));

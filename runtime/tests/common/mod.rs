@@ -17,69 +17,35 @@ pub fn reg(r: u32) -> Val {
 }
 
 pub fn arena(dtype: DType, offset: i64, bytes: i64) -> BufferSpec {
-    BufferSpec {
-        space: Space::Arena,
-        dtype,
-        offset: imm(offset),
-        bytes: Some(imm(bytes)),
-    }
+    BufferSpec { space: Space::Arena, dtype, offset: imm(offset), bytes: Some(imm(bytes)) }
 }
 
 pub fn input(k: u32, dtype: DType) -> BufferSpec {
-    BufferSpec {
-        space: Space::Input(k),
-        dtype,
-        offset: imm(0),
-        bytes: None,
-    }
+    BufferSpec { space: Space::Input(k), dtype, offset: imm(0), bytes: None }
 }
 
 pub fn weights(dtype: DType, offset: i64, bytes: i64) -> BufferSpec {
-    BufferSpec {
-        space: Space::Weights,
-        dtype,
-        offset: imm(offset),
-        bytes: Some(imm(bytes)),
-    }
+    BufferSpec { space: Space::Weights, dtype, offset: imm(offset), bytes: Some(imm(bytes)) }
 }
 
 pub fn slot(k: u32, dtype: DType) -> BufferSpec {
-    BufferSpec {
-        space: Space::Slot(k),
-        dtype,
-        offset: imm(0),
-        bytes: None,
-    }
+    BufferSpec { space: Space::Slot(k), dtype, offset: imm(0), bytes: None }
 }
 
 pub fn tensor(name: &str, dtype: DType, dims: Vec<DimSpec>) -> TensorSpec {
-    TensorSpec {
-        name: name.into(),
-        dtype,
-        dims,
-    }
+    TensorSpec { name: name.into(), dtype, dims }
 }
 
 pub fn symbol(name: &str, min: u64, max: u64) -> DimSpec {
-    DimSpec::Symbol {
-        name: name.into(),
-        min,
-        max,
-    }
+    DimSpec::Symbol { name: name.into(), min, max }
 }
 
 pub fn read(buf: u32) -> Binding {
-    Binding {
-        buf,
-        access: Access::Read,
-    }
+    Binding { buf, access: Access::Read }
 }
 
 pub fn written(buf: u32) -> Binding {
-    Binding {
-        buf,
-        access: Access::Write,
-    }
+    Binding { buf, access: Access::Write }
 }
 
 pub fn bin(op: BinOp, dst: u32, a: Val, b: Val) -> Instr {
@@ -87,12 +53,7 @@ pub fn bin(op: BinOp, dst: u32, a: Val, b: Val) -> Instr {
 }
 
 /// A file with one variant for this program's instruction set.
-pub fn file(
-    inputs: Vec<TensorSpec>,
-    outputs: Vec<TensorSpec>,
-    plan: PlanSpec,
-    kernels: Vec<KernelSpec>,
-) -> FileSpec {
+pub fn file(inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>, plan: PlanSpec, kernels: Vec<KernelSpec>) -> FileSpec {
     let variant = VariantSpec {
         arch: Arch::of_this_program().unwrap().id(),
         abi: abi::id::OF_THIS_PROGRAM,
@@ -110,10 +71,7 @@ pub fn file(
         outputs,
         variants: vec![variant],
         weights: vec![],
-        meta: Meta {
-            target: "test".into(),
-            ..Meta::default()
-        },
+        meta: Meta { target: "test".into(), ..Meta::default() },
     }
 }
 
@@ -133,11 +91,7 @@ impl Aligned {
         let mut bytes = vec![0; data.len() + 64];
         let start = bytes.as_ptr().align_offset(64);
         bytes[start..start + data.len()].copy_from_slice(data);
-        Aligned {
-            bytes,
-            start,
-            len: data.len(),
-        }
+        Aligned { bytes, start, len: data.len() }
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -210,13 +164,7 @@ pub fn doubling() -> KernelSpec {
     .iter()
     .flat_map(|i| i.to_le_bytes())
     .collect();
-    KernelSpec {
-        code,
-        bufs: 2,
-        scalars: 0,
-        scratch: 0,
-        tiled: true,
-    }
+    KernelSpec { code, bufs: 2, scalars: 0, scratch: 0, tiled: true }
 }
 
 /// `y = 2 * x` for `x: i32 [n]`, `n` up to 1000.
@@ -227,19 +175,10 @@ pub fn doubling_model() -> FileSpec {
         arena_bytes: 4096,
         buffers: vec![
             input(0, DType::I32),
-            BufferSpec {
-                space: Space::Arena,
-                dtype: DType::I32,
-                offset: imm(64),
-                bytes: Some(reg(1)),
-            },
+            BufferSpec { space: Space::Arena, dtype: DType::I32, offset: imm(64), bytes: Some(reg(1)) },
         ],
         instrs: vec![
-            Instr::InputDim {
-                dst: 0,
-                input: 0,
-                axis: 0,
-            },
+            Instr::InputDim { dst: 0, input: 0, axis: 0 },
             bin(BinOp::Mul, 1, reg(0), imm(4)),
             Instr::Dispatch {
                 kernel: 0,
@@ -250,17 +189,9 @@ pub fn doubling_model() -> FileSpec {
             },
             Instr::Return,
         ],
-        outputs: vec![OutputSpec {
-            buf: 1,
-            dims: vec![reg(0)],
-        }],
+        outputs: vec![OutputSpec { buf: 1, dims: vec![reg(0)] }],
         messages: vec![],
     };
     let n = || vec![symbol("n", 0, 1000)];
-    file(
-        vec![tensor("x", DType::I32, n())],
-        vec![tensor("y", DType::I32, n())],
-        plan,
-        vec![doubling()],
-    )
+    file(vec![tensor("x", DType::I32, n())], vec![tensor("y", DType::I32, n())], plan, vec![doubling()])
 }

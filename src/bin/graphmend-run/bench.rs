@@ -64,10 +64,7 @@ pub(crate) struct Args {
 
 fn parse_dim(text: &str) -> Result<(String, usize), String> {
     let (name, n) = text.rsplit_once('=').ok_or("NAME=N is expected")?;
-    Ok((
-        name.into(),
-        n.parse().map_err(|_| format!("{n} is no size"))?,
-    ))
+    Ok((name.into(), n.parse().map_err(|_| format!("{n} is no size"))?))
 }
 
 /// Microseconds of several measurements.
@@ -83,15 +80,8 @@ impl Times {
     /// `times` is not empty.
     fn new(mut times: Vec<Duration>) -> Times {
         times.sort();
-        let at = |part: f64| {
-            times[((times.len() - 1) as f64 * part).round() as usize].as_secs_f64() * 1e6
-        };
-        Times {
-            count: times.len(),
-            min_us: at(0.0),
-            median_us: at(0.5),
-            p90_us: at(0.9),
-        }
+        let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize].as_secs_f64() * 1e6;
+        Times { count: times.len(), min_us: at(0.0), median_us: at(0.5), p90_us: at(0.9) }
     }
 }
 
@@ -131,24 +121,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
     let (mut steady, begin) = (Vec::new(), Instant::now());
     // A few runs in any case: the first after the warm-up is often not yet typical.
-    let enough = |n: usize| {
-        args.runs.map_or(
-            n >= 5 && begin.elapsed().as_secs_f64() >= args.seconds,
-            |runs| n >= runs,
-        )
-    };
+    let enough = |n: usize| args.runs.map_or(n >= 5 && begin.elapsed().as_secs_f64() >= args.seconds, |runs| n >= runs);
     while !enough(steady.len()) {
         let start = Instant::now();
-        session
-            .run(black_box(&views))
-            .map_err(|e| RunError::new(&model, e))?;
+        session.run(black_box(&views)).map_err(|e| RunError::new(&model, e))?;
         steady.push(start.elapsed());
     }
-    let profile = if args.profile {
-        Some(profile(&model, &inputs, steady.len().min(1000))?)
-    } else {
-        None
-    };
+    let profile = if args.profile { Some(profile(&model, &inputs, steady.len().min(1000))?) } else { None };
     let report = Report {
         file_bytes: std::fs::metadata(&args.model.path)?.len(),
         arena_bytes: session.arena_bytes(),
@@ -183,11 +162,7 @@ fn measure_loads(args: &Args, inputs: &[Array]) -> Result<(Vec<Duration>, Vec<Du
 /// The given inputs, and random ones for the others.
 fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
     let declared: Vec<_> = model.view().inputs().collect();
-    let mut sizes: BTreeMap<&str, usize> = args
-        .dims
-        .iter()
-        .map(|(name, n)| (name.as_str(), *n))
-        .collect();
+    let mut sizes: BTreeMap<&str, usize> = args.dims.iter().map(|(name, n)| (name.as_str(), *n)).collect();
     for name in sizes.keys() {
         if !declared.iter().any(|t| t.dims().any(|d| d.symbol == *name)) {
             bail!("no input has a dimension named {name}");
@@ -196,11 +171,7 @@ fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
     let given = read_inputs(model, &args.inputs)?;
     for (t, array) in declared.iter().zip(&given) {
         let Some(array) = array else { continue };
-        for (dim, &n) in t
-            .dims()
-            .zip(&array.shape)
-            .filter(|(d, _)| !d.symbol.is_empty())
-        {
+        for (dim, &n) in t.dims().zip(&array.shape).filter(|(d, _)| !d.symbol.is_empty()) {
             sizes.entry(dim.symbol).or_insert(n);
         }
     }
@@ -212,32 +183,12 @@ fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
         .collect()
 }
 
-fn fill(
-    tensor: &Tensor<'_>,
-    sizes: &BTreeMap<&str, usize>,
-    int_max: u64,
-    random: &mut Random,
-) -> Result<Array> {
+fn fill(tensor: &Tensor<'_>, sizes: &BTreeMap<&str, usize>, int_max: u64, random: &mut Random) -> Result<Array> {
     let least = |lo: i64, hi: i64| usize::try_from(lo.max(1).min(hi)).unwrap_or(1);
-    let shape: Vec<usize> = tensor
-        .dims()
-        .map(|d| {
-            sizes
-                .get(d.symbol)
-                .copied()
-                .unwrap_or_else(|| least(d.lo, d.hi))
-        })
-        .collect();
-    let count = shape
-        .iter()
-        .try_fold(1usize, |a, &n| a.checked_mul(n))
-        .filter(|&n| n < 1 << 40);
-    let count = count.with_context(|| {
-        format!(
-            "input {} would have too many elements: {shape:?}",
-            tensor.name
-        )
-    })?;
+    let shape: Vec<usize> =
+        tensor.dims().map(|d| sizes.get(d.symbol).copied().unwrap_or_else(|| least(d.lo, d.hi))).collect();
+    let count = shape.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).filter(|&n| n < 1 << 40);
+    let count = count.with_context(|| format!("input {} would have too many elements: {shape:?}", tensor.name))?;
     let mut bytes = Vec::with_capacity(count * tensor.dtype.size());
     for _ in 0..count {
         let float = random.unit() * 2.0 - 1.0;
@@ -252,11 +203,7 @@ fn fill(
             other => bytes.extend(&int.to_le_bytes()[..other.size()]),
         }
     }
-    Ok(Array {
-        dtype: tensor.dtype,
-        shape,
-        bytes,
-    })
+    Ok(Array { dtype: tensor.dtype, shape, bytes })
 }
 
 /// xorshift64*: the same numbers in every run.
@@ -290,10 +237,7 @@ impl Observe for Profile {
 
     fn after(&mut self, step: u32, kernel: u32) {
         let time = self.start.take().map_or(Duration::ZERO, |s| s.elapsed());
-        let entry = self
-            .by_step
-            .entry(step)
-            .or_insert((kernel, 0, Duration::ZERO));
+        let entry = self.by_step.entry(step).or_insert((kernel, 0, Duration::ZERO));
         entry.1 += 1;
         entry.2 += time;
     }
@@ -306,9 +250,7 @@ fn profile(model: &Model, inputs: &[Array], runs: usize) -> Result<Vec<Line>> {
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
     let mut seen = Profile::default();
     for _ in 0..runs {
-        session
-            .run_observed(&views, &mut seen)
-            .map_err(|e| RunError::new(model, e))?;
+        session.run_observed(&views, &mut seen).map_err(|e| RunError::new(model, e))?;
     }
     let debug = model.debug()?;
     let total: Duration = seen.by_step.values().map(|(_, _, time)| *time).sum();
@@ -318,16 +260,8 @@ fn profile(model: &Model, inputs: &[Array], runs: usize) -> Result<Vec<Line>> {
         .map(|(&step, &(kernel, calls, time))| Line {
             step,
             kernel,
-            name: debug
-                .kernels
-                .get(kernel as usize)
-                .cloned()
-                .unwrap_or_default(),
-            source: debug
-                .steps
-                .iter()
-                .find(|(at, _)| *at == step)
-                .map_or(String::new(), |(_, text)| text.clone()),
+            name: debug.kernels.get(kernel as usize).cloned().unwrap_or_default(),
+            source: debug.steps.iter().find(|(at, _)| *at == step).map_or(String::new(), |(_, text)| text.clone()),
             calls_per_run: calls as f64 / runs as f64,
             us_per_run: time.as_secs_f64() * 1e6 / runs as f64,
             share: time.as_secs_f64() / total.as_secs_f64().max(1e-12),
@@ -343,22 +277,10 @@ fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         us if us < 1e6 => format!("{:.2} ms", us / 1e3),
         us => format!("{:.2} s", us / 1e6),
     };
-    writeln!(
-        out,
-        "file {} bytes, arena {} bytes",
-        report.file_bytes, report.arena_bytes
-    )?;
-    for (name, t) in [
-        ("load", &report.load),
-        ("first", &report.first),
-        ("steady", &report.steady),
-    ] {
+    writeln!(out, "file {} bytes, arena {} bytes", report.file_bytes, report.arena_bytes)?;
+    for (name, t) in [("load", &report.load), ("first", &report.first), ("steady", &report.steady)] {
         let (median, min, p90) = (time(t.median_us), time(t.min_us), time(t.p90_us));
-        writeln!(
-            out,
-            "{name:<7} median {median:>10}   min {min:>10}   p90 {p90:>10}   of {}",
-            t.count
-        )?;
+        writeln!(out, "{name:<7} median {median:>10}   min {min:>10}   p90 {p90:>10}   of {}", t.count)?;
     }
     let Some(lines) = &report.profile else {
         return Ok(());
@@ -366,11 +288,10 @@ fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     writeln!(out, "\n share         time  calls  step  kernel")?;
     for l in lines {
         let (share, us) = (l.share * 100.0, time(l.us_per_run));
-        writeln!(
-            out,
-            "{share:5.1}% {us:>12} {:>6.1} {:>5}  k{} {} {}",
-            l.calls_per_run, l.step, l.kernel, l.name, l.source
-        )?;
+        // Where one step is one kernel, both have the name of the operators that they come from.
+        let source = if l.source == l.name { "" } else { &l.source };
+        let text = format!("k{} {} {source}", l.kernel, l.name);
+        writeln!(out, "{share:5.1}% {us:>12} {:>6.1} {:>5}  {}", l.calls_per_run, l.step, text.trim_end())?;
     }
     Ok(())
 }

@@ -61,9 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn chosen<'a>(spec: &'a FileSpec, args: &Args) -> Result<&'a VariantSpec> {
-    spec.variants
-        .get(args.variant)
-        .with_context(|| format!("there is no variant {}", args.variant))
+    spec.variants.get(args.variant).with_context(|| format!("there is no variant {}", args.variant))
 }
 
 fn dims(t: &TensorSpec) -> Vec<String> {
@@ -78,12 +76,7 @@ fn dims(t: &TensorSpec) -> Vec<String> {
 /// Named dimensions that are bounded or fixed, each once.
 fn symbols(spec: &FileSpec) -> Vec<(&str, u64, u64)> {
     let mut out: Vec<(&str, u64, u64)> = Vec::new();
-    for dim in spec
-        .inputs
-        .iter()
-        .chain(&spec.outputs)
-        .flat_map(|t| &t.dims)
-    {
+    for dim in spec.inputs.iter().chain(&spec.outputs).flat_map(|t| &t.dims) {
         if let DimSpec::Symbol { name, min, max } = dim
             && !out.iter().any(|(n, ..)| n == name)
         {
@@ -94,17 +87,11 @@ fn symbols(spec: &FileSpec) -> Vec<(&str, u64, u64)> {
 }
 
 fn arch(id: u16) -> String {
-    Arch::from_id(id).map_or_else(
-        || format!("unknown instruction set {id}"),
-        |a| a.to_string(),
-    )
+    Arch::from_id(id).map_or_else(|| format!("unknown instruction set {id}"), |a| a.to_string())
 }
 
 fn features(v: &VariantSpec) -> String {
-    Arch::from_id(v.arch).map_or_else(
-        || format!("{:#x}", v.features),
-        |a| Features(v.features).display(a).to_string(),
-    )
+    Arch::from_id(v.arch).map_or_else(|| format!("{:#x}", v.features), |a| Features(v.features).display(a).to_string())
 }
 
 /// Which variant this machine would take, or why none.
@@ -132,12 +119,7 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
         writeln!(out, "root      {}", hex(&header.root))?;
         writeln!(out, "model id  {}", hex(&header.model_id))?;
         writeln!(out, "build id  {}", hex(&header.build_id))?;
-        writeln!(
-            out,
-            "size      {}, arena {}",
-            bytes(header.file_bytes),
-            bytes(header.arena_bytes)
-        )?;
+        writeln!(out, "size      {}, arena {}", bytes(header.file_bytes), bytes(header.arena_bytes))?;
         for (k, v) in &meta.options {
             writeln!(out, "option    {k} = {v}")?;
         }
@@ -155,21 +137,13 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
             writeln!(out, "\ndimensions")?;
         }
         for (name, min, max) in symbols {
-            let max = if max == i64::MAX as u64 {
-                String::new()
-            } else {
-                max.to_string()
-            };
+            let max = if max == i64::MAX as u64 { String::new() } else { max.to_string() };
             writeln!(out, "  {name} = {min}..{max}")?;
         }
         let here = taken_here(file);
         writeln!(out, "\nvariants")?;
         for (i, v) in spec.variants.iter().enumerate() {
-            let mark = if here.as_ref().is_ok_and(|&h| usize::from(h) == i) {
-                "  <- this machine's"
-            } else {
-                ""
-            };
+            let mark = if here.as_ref().is_ok_and(|&h| usize::from(h) == i) { "  <- this machine's" } else { "" };
             writeln!(
                 out,
                 "  {i}: {} ({}), rank {}, {} kernels, {} steps, arena {}{mark}",
@@ -184,25 +158,11 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
         if let Err(why) = here {
             writeln!(out, "  none for this machine: {why}")?;
         }
-        writeln!(
-            out,
-            "\nsections\n  {:<8} {:>7} {:>12} {:>12}  digest",
-            "kind", "variant", "offset", "bytes"
-        )?;
+        writeln!(out, "\nsections\n  {:<8} {:>7} {:>12} {:>12}  digest", "kind", "variant", "offset", "bytes")?;
         for s in file.index().sections() {
-            let variant = if s.variant == ALL_VARIANTS {
-                "all".into()
-            } else {
-                s.variant.to_string()
-            };
+            let variant = if s.variant == ALL_VARIANTS { "all".into() } else { s.variant.to_string() };
             let digest = &hex(&s.digest)[..16];
-            writeln!(
-                out,
-                "  {:<8} {variant:>7} {:>12} {:>12}  {digest}…",
-                s.kind.to_string(),
-                s.offset,
-                s.bytes
-            )?;
+            writeln!(out, "  {:<8} {variant:>7} {:>12} {:>12}  {digest}…", s.kind.to_string(), s.offset, s.bytes)?;
         }
     }
     if args.report {
@@ -235,9 +195,7 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
 fn as_json(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<Value> {
     let header = file.index().header();
     let tensors = |list: &[TensorSpec]| -> Vec<Value> {
-        list.iter()
-            .map(|t| json!({"name": t.name, "dtype": t.dtype.name(), "shape": dims(t)}))
-            .collect()
+        list.iter().map(|t| json!({"name": t.name, "dtype": t.dtype.name(), "shape": dims(t)})).collect()
     };
     let variants: Vec<Value> = spec
         .variants

@@ -64,17 +64,11 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("graphmend-run: {error:#}");
-            ExitCode::from(if model::is_refusal(&error) {
-                REFUSED
-            } else {
-                ERROR
-            })
+            ExitCode::from(if model::is_refusal(&error) { REFUSED } else { ERROR })
         }
     }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }

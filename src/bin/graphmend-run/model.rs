@@ -6,8 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use graphmend::npy::{self, Array};
 use graphmend::{
-    Digest, Error, FormatError, Model, OpenError, OpenOptions, OwnedSession, Storage, Trust,
-    WeightCheck, declaration,
+    Digest, Error, FormatError, Model, OpenError, OpenOptions, OwnedSession, Storage, Trust, WeightCheck, declaration,
 };
 
 /// Which file, and how it is opened.
@@ -57,11 +56,7 @@ impl ModelArgs {
                 Weights::Eager => WeightCheck::Eager,
                 Weights::Skip => WeightCheck::Skip,
             },
-            storage: if self.read {
-                Storage::Read
-            } else {
-                Storage::Map
-            },
+            storage: if self.read { Storage::Read } else { Storage::Map },
             variant: self.variant,
             ..OpenOptions::new(self.trust())
         };
@@ -72,14 +67,9 @@ impl ModelArgs {
 /// A digest from hex digits.
 pub(crate) fn parse_digest(text: &str) -> Result<Digest, String> {
     let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
-    let bytes: Option<Vec<u8>> = text
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?))
-        .collect();
-    bytes
-        .and_then(|b| b.try_into().ok())
-        .ok_or_else(|| "a digest has 64 hex digits".into())
+    let bytes: Option<Vec<u8>> =
+        text.as_bytes().chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
+    bytes.and_then(|b| b.try_into().ok()).ok_or_else(|| "a digest has 64 hex digits".into())
 }
 
 /// A digest as hex digits.
@@ -89,14 +79,10 @@ pub(crate) fn hex(digest: &Digest) -> String {
 
 /// Whether an error means that the file itself is refused.
 pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
-    let by_opening = error
-        .downcast_ref::<OpenError>()
-        .is_some_and(|e| e.model_error().is_some());
+    let by_opening = error.downcast_ref::<OpenError>().is_some_and(|e| e.model_error().is_some());
     let by_format = error.downcast_ref::<FormatError>().is_some();
     // Damage that only a run sees.
-    let by_run = error
-        .downcast_ref::<RunError>()
-        .is_some_and(|e| matches!(e.error, Error::Format(_)));
+    let by_run = error.downcast_ref::<RunError>().is_some_and(|e| matches!(e.error, Error::Format(_)));
     let by_pin = error.downcast_ref::<Error>() == Some(&Error::NotPinned);
     by_opening || by_format || by_run || by_pin
 }
@@ -118,19 +104,12 @@ impl std::error::Error for RunError {}
 
 impl RunError {
     pub(crate) fn new(model: &Model, error: Error) -> RunError {
-        RunError {
-            error,
-            text: model.explain(error),
-        }
+        RunError { error, text: model.explain(error) }
     }
 }
 
 /// Runs a session once.
-pub(crate) fn run_once(
-    model: &Model,
-    session: &mut OwnedSession<'_>,
-    inputs: &[Array],
-) -> Result<(), RunError> {
+pub(crate) fn run_once(model: &Model, session: &mut OwnedSession<'_>, inputs: &[Array]) -> Result<(), RunError> {
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
     session.run(&views).map_err(|e| RunError::new(model, e))
 }
@@ -146,10 +125,7 @@ pub(crate) fn split_name<'a>(arg: &'a str, names: &[&str], what: &str) -> Result
     match (named, names) {
         (Some((i, _, rest)), _) => Ok((i, rest)),
         (None, [_]) if !arg.contains('=') || Path::new(arg).exists() => Ok((0, arg)),
-        (None, _) => bail!(
-            "{arg}: the model has no such {what}; it has {}",
-            names.join(", ")
-        ),
+        (None, _) => bail!("{arg}: the model has no such {what}; it has {}", names.join(", ")),
     }
 }
 
@@ -174,18 +150,10 @@ pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<
 
 /// All inputs; an error names those that are missing.
 pub(crate) fn demand_inputs(model: &Model, arrays: Vec<Option<Array>>) -> Result<Vec<Array>> {
-    let missing: Vec<String> = model
-        .view()
-        .inputs()
-        .zip(&arrays)
-        .filter(|(_, a)| a.is_none())
-        .map(|(t, _)| declaration(&t))
-        .collect();
+    let missing: Vec<String> =
+        model.view().inputs().zip(&arrays).filter(|(_, a)| a.is_none()).map(|(t, _)| declaration(&t)).collect();
     if !missing.is_empty() {
-        return Err(anyhow!(
-            "missing inputs (-i NAME=FILE.npy):\n  {}",
-            missing.join("\n  ")
-        ));
+        return Err(anyhow!("missing inputs (-i NAME=FILE.npy):\n  {}", missing.join("\n  ")));
     }
     Ok(arrays.into_iter().flatten().collect())
 }

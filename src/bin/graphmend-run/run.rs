@@ -94,10 +94,7 @@ fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>
     }
     for (i, file) in files.iter().enumerate() {
         if file.is_some() && files[..i].contains(file) {
-            bail!(
-                "two outputs go to one file: {}",
-                file.as_deref().unwrap_or(Path::new("")).display()
-            );
+            bail!("two outputs go to one file: {}", file.as_deref().unwrap_or(Path::new("")).display());
         }
     }
     Ok(files)
@@ -105,16 +102,8 @@ fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>
 
 /// A name as a file name: what would leave the folder becomes `_`.
 fn file_name(name: &str) -> String {
-    let safe: String = name
-        .chars()
-        .map(|c| {
-            if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let safe: String =
+        name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }).collect();
     format!("{}.npy", safe.trim_start_matches('.'))
 }
 
@@ -143,18 +132,8 @@ fn print(out: &mut impl Write, s: &Summary) -> Result<()> {
     }
     writeln!(out)?;
     if !s.first.is_empty() {
-        writeln!(
-            out,
-            "  min {} max {} mean {}",
-            number(s.min),
-            number(s.max),
-            number(s.mean)
-        )?;
-        let dots = if s.shape.iter().product::<usize>() > s.first.len() {
-            " …"
-        } else {
-            ""
-        };
+        writeln!(out, "  min {} max {} mean {}", number(s.min), number(s.max), number(s.mean))?;
+        let dots = if s.shape.iter().product::<usize>() > s.first.len() { " …" } else { "" };
         let first: Vec<String> = s.first.iter().map(|&x| number(x)).collect();
         writeln!(out, "  {}{dots}", first.join(" "))?;
     }
@@ -170,27 +149,13 @@ mod tests {
         let names = ["y", "a/b", "y=z"];
         let files = |given: &[&str]| {
             let given: Vec<String> = given.iter().map(|s| s.to_string()).collect();
-            output_files(&given, &names).map(|f| {
-                f.into_iter()
-                    .map(|p| p.map(|p| p.display().to_string()))
-                    .collect::<Vec<_>>()
-            })
+            output_files(&given, &names)
+                .map(|f| f.into_iter().map(|p| p.map(|p| p.display().to_string())).collect::<Vec<_>>())
         };
         let some = |s: &str| Some(s.to_string());
-        assert_eq!(
-            files(&["out"]).unwrap(),
-            [some("out/y.npy"), some("out/a_b.npy"), some("out/y_z.npy")]
-        );
-        assert_eq!(
-            files(&["y=1.npy", "y=z=2.npy"]).unwrap(),
-            [some("1.npy"), None, some("2.npy")]
-        );
-        assert!(
-            files(&["q=1.npy"])
-                .unwrap_err()
-                .to_string()
-                .contains("no such output")
-        );
+        assert_eq!(files(&["out"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("out/y_z.npy")]);
+        assert_eq!(files(&["y=1.npy", "y=z=2.npy"]).unwrap(), [some("1.npy"), None, some("2.npy")]);
+        assert!(files(&["q=1.npy"]).unwrap_err().to_string().contains("no such output"));
         assert!(files(&["y=1.npy", "a/b=1.npy"]).is_err());
         assert_eq!(file_name("../../etc/x"), "_.._etc_x.npy");
     }

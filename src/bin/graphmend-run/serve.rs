@@ -65,7 +65,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &target))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<String>().cloned();
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Answer { status: "error", message: Some(format!("internal error: {}", text.unwrap_or_default())), ..Answer::default() }
+            Answer {
+                status: "error",
+                message: Some(format!("internal error: {}", text.unwrap_or_default())),
+                ..Answer::default()
+            }
         });
         serde_json::to_writer(&mut out, &Answer { id: request.id.clone(), ..answer })?;
         writeln!(out)?;

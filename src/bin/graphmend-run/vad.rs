@@ -85,10 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (window, context) = match rate {
         16000 => (512, 64),
         8000 => (256, 32),
-        _ => bail!(
-            "{}: {rate} samples a second; the model takes 16000 or 8000",
-            args.wav.display()
-        ),
+        _ => bail!("{}: {rate} samples a second; the model takes 16000 or 8000", args.wav.display()),
     };
     let model = args.model.open()?;
     let found = probabilities(&model, &samples, rate, window, context)?;
@@ -107,10 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seconds = |n: u64| n as f64 / f64::from(rate);
     let segments: Vec<Seconds> = segments(&found, samples.len() as u64, &rules)
         .into_iter()
-        .map(|s| Seconds {
-            start: seconds(s.start),
-            end: seconds(s.end),
-        })
+        .map(|s| Seconds { start: seconds(s.start), end: seconds(s.end) })
         .collect();
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -133,52 +127,31 @@ fn read_wav(path: &Path) -> Result<(Vec<f32>, u32)> {
     let scale = 2f32.powi(1 - i32::from(spec.bits_per_sample));
     let samples: Vec<f32> = match spec.sample_format {
         hound::SampleFormat::Float => reader.samples::<f32>().collect::<Result<_, _>>()?,
-        hound::SampleFormat::Int => reader
-            .samples::<i32>()
-            .map(|s| Ok(s? as f32 * scale))
-            .collect::<Result<_, hound::Error>>()?,
+        hound::SampleFormat::Int => {
+            reader.samples::<i32>().map(|s| Ok(s? as f32 * scale)).collect::<Result<_, hound::Error>>()?
+        }
     };
     let channels = usize::from(spec.channels.max(1));
-    let mono = samples
-        .chunks_exact(channels)
-        .map(|frame| frame.iter().sum::<f32>() / channels as f32);
+    let mono = samples.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() / channels as f32);
     Ok((mono.collect(), spec.sample_rate))
 }
 
 /// The probability of speech in each whole window.
-fn probabilities(
-    model: &Model,
-    samples: &[f32],
-    rate: u32,
-    window: usize,
-    context: usize,
-) -> Result<Vec<f32>> {
+fn probabilities(model: &Model, samples: &[f32], rate: u32, window: usize, context: usize) -> Result<Vec<f32>> {
     let input_names: Vec<&str> = model.view().inputs().map(|t| t.name).collect();
     let output_names: Vec<&str> = model.view().outputs().map(|t| t.name).collect();
     let find = |names: &[&str], name: &str| {
         let at = names.iter().position(|n| *n == name);
-        at.with_context(|| {
-            format!(
-                "not a voice activity model: it has no tensor {name}, but {}",
-                names.join(", ")
-            )
-        })
+        at.with_context(|| format!("not a voice activity model: it has no tensor {name}, but {}", names.join(", ")))
     };
     let (input, state) = (find(&input_names, "input")?, find(&input_names, "state")?);
-    let (output, next_state) = (
-        find(&output_names, "output")?,
-        find(&output_names, "stateN")?,
-    );
+    let (output, next_state) = (find(&output_names, "output")?, find(&output_names, "stateN")?);
     let mut arrays = Vec::new();
     for name in &input_names {
         arrays.push(match *name {
             "input" => Array::zeros(DType::F32, &[1, context + window]),
             "state" => Array::zeros(DType::F32, &[2, 1, 128]),
-            "sr" => Array {
-                dtype: DType::I64,
-                shape: vec![],
-                bytes: i64::from(rate).to_le_bytes().to_vec(),
-            },
+            "sr" => Array { dtype: DType::I64, shape: vec![], bytes: i64::from(rate).to_le_bytes().to_vec() },
             other => bail!("not a voice activity model: it has an input {other}"),
         });
     }
@@ -189,9 +162,7 @@ fn probabilities(
     for k in 0..samples.len() / window {
         let part = &padded[k * window..k * window + context + window];
         arrays[input].bytes.clear();
-        arrays[input]
-            .bytes
-            .extend(part.iter().flat_map(|s| s.to_le_bytes()));
+        arrays[input].bytes.extend(part.iter().flat_map(|s| s.to_le_bytes()));
         let views: Vec<_> = arrays.iter().map(Array::view).collect();
         session.run(&views).map_err(|e| RunError::new(model, e))?;
         let probability = session.output(output)?.as_f32()?.first().copied();
@@ -211,14 +182,7 @@ fn write_probabilities(path: &Path, found: &[f32]) -> Result<()> {
         return Ok(());
     }
     let bytes = found.iter().flat_map(|p| p.to_le_bytes()).collect();
-    npy::write(
-        path,
-        &Array {
-            dtype: DType::F32,
-            shape: vec![found.len()],
-            bytes,
-        },
-    )?;
+    npy::write(path, &Array { dtype: DType::F32, shape: vec![found.len()], bytes })?;
     Ok(())
 }
 
@@ -228,10 +192,7 @@ fn segments(probabilities: &[f32], total: u64, rules: &Rules) -> Vec<Segment> {
     let mut start: Option<u64> = None;
     // Where it has been quiet since, while in speech.
     let mut quiet: Option<u64> = None;
-    for (&p, at) in probabilities
-        .iter()
-        .zip((0..).step_by(rules.window as usize))
-    {
+    for (&p, at) in probabilities.iter().zip((0..).step_by(rules.window as usize)) {
         let Some(from) = start else {
             start = (p >= rules.threshold).then_some(at);
             continue;
@@ -246,10 +207,7 @@ fn segments(probabilities: &[f32], total: u64, rules: &Rules) -> Vec<Segment> {
             }
         }
     }
-    out.extend(start.map(|from| Segment {
-        start: from,
-        end: total,
-    }));
+    out.extend(start.map(|from| Segment { start: from, end: total }));
     out.retain(|s| s.end - s.start > rules.min_speech);
     pad(&mut out, total, rules.pad);
     out
@@ -275,44 +233,25 @@ fn pad(segments: &mut [Segment], total: u64, pad: u64) {
 mod tests {
     use super::*;
 
-    const RULES: Rules = Rules {
-        window: 512,
-        threshold: 0.5,
-        low: 0.35,
-        min_speech: 4000,
-        min_silence: 1600,
-        pad: 480,
-    };
+    const RULES: Rules =
+        Rules { window: 512, threshold: 0.5, low: 0.35, min_speech: 4000, min_silence: 1600, pad: 480 };
 
     fn of(probabilities: &[f32]) -> Vec<(u64, u64)> {
-        segments(
-            probabilities,
-            probabilities.len() as u64 * 512 + 100,
-            &RULES,
-        )
-        .iter()
-        .map(|s| (s.start, s.end))
-        .collect()
+        segments(probabilities, probabilities.len() as u64 * 512 + 100, &RULES)
+            .iter()
+            .map(|s| (s.start, s.end))
+            .collect()
     }
 
     fn windows(parts: &[(f32, usize)]) -> Vec<f32> {
-        parts
-            .iter()
-            .flat_map(|&(p, n)| std::iter::repeat_n(p, n))
-            .collect()
+        parts.iter().flat_map(|&(p, n)| std::iter::repeat_n(p, n)).collect()
     }
 
     #[test]
     fn speech_begins_and_ends_with_hysteresis_and_padding() {
-        assert_eq!(
-            of(&windows(&[(0.1, 20), (0.9, 10), (0.1, 20)])),
-            [(20 * 512 - 480, 30 * 512 + 480)]
-        );
+        assert_eq!(of(&windows(&[(0.1, 20), (0.9, 10), (0.1, 20)])), [(20 * 512 - 480, 30 * 512 + 480)]);
         // Between the two thresholds it goes on, but does not begin.
-        assert_eq!(
-            of(&windows(&[(0.4, 20), (0.9, 5), (0.4, 5), (0.1, 20)])),
-            [(20 * 512 - 480, 30 * 512 + 480)]
-        );
+        assert_eq!(of(&windows(&[(0.4, 20), (0.9, 5), (0.4, 5), (0.1, 20)])), [(20 * 512 - 480, 30 * 512 + 480)]);
         assert_eq!(of(&windows(&[(0.49, 50)])), []);
     }
 
@@ -321,14 +260,8 @@ mod tests {
         // 7 windows are less than 250 ms, 8 are more; 3 windows of silence do not yet reach 100 ms.
         assert_eq!(of(&windows(&[(0.1, 9), (0.9, 7), (0.1, 9)])), []);
         assert_eq!(of(&windows(&[(0.1, 9), (0.9, 8), (0.1, 9)])).len(), 1);
-        assert_eq!(
-            of(&windows(&[(0.9, 10), (0.1, 3), (0.9, 10), (0.1, 9)])),
-            [(0, 23 * 512 + 480)]
-        );
-        assert_eq!(
-            of(&windows(&[(0.9, 10), (0.1, 5), (0.9, 10), (0.1, 9)])).len(),
-            2
-        );
+        assert_eq!(of(&windows(&[(0.9, 10), (0.1, 3), (0.9, 10), (0.1, 9)])), [(0, 23 * 512 + 480)]);
+        assert_eq!(of(&windows(&[(0.9, 10), (0.1, 5), (0.9, 10), (0.1, 9)])).len(), 2);
     }
 
     #[test]
@@ -339,29 +272,8 @@ mod tests {
 
     #[test]
     fn close_segments_share_the_silence_between_them() {
-        let mut close = [
-            Segment {
-                start: 1000,
-                end: 2000,
-            },
-            Segment {
-                start: 2501,
-                end: 9000,
-            },
-        ];
+        let mut close = [Segment { start: 1000, end: 2000 }, Segment { start: 2501, end: 9000 }];
         pad(&mut close, 9100, 480);
-        assert_eq!(
-            close,
-            [
-                Segment {
-                    start: 520,
-                    end: 2250
-                },
-                Segment {
-                    start: 2251,
-                    end: 9100
-                }
-            ]
-        );
+        assert_eq!(close, [Segment { start: 520, end: 2250 }, Segment { start: 2251, end: 9100 }]);
     }
 }

@@ -50,12 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         if args.json {
             list.push(json!({"kind": s.kind.to_string(), "offset": s.offset, "bytes": s.bytes, "state": state}));
         } else {
-            writeln!(
-                out,
-                "{:<8} {:>12} bytes  {state}",
-                s.kind.to_string(),
-                s.bytes
-            )?;
+            writeln!(out, "{:<8} {:>12} bytes  {state}", s.kind.to_string(), s.bytes)?;
         }
         first_bad = first_bad.or(result.err());
     }
