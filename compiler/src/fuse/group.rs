@@ -140,6 +140,10 @@ impl Group<'_> {
         })
     }
 
+    fn count(&self, t: TensorId) -> Int {
+        Int::product(&self.p.tensor(t).shape)
+    }
+
     fn bare_contraction(&self, sum: TensorId) -> Option<Unit> {
         contract::recognise(self.p, sum)?;
         let Def::Reduce { vars, .. } = &self.p.tensor(sum).def else { return None };
@@ -170,6 +174,7 @@ impl Group<'_> {
                 || !self.only_read_by(sum, &by)
                 || contract::recognise(self.p, sum).is_none()
                 || index != index_of(vars)
+                || self.count(sum).eq_proof(self.count(m)) != Some(true)
                 // A map that reads the sums in a part of its space only (a concatenation) has other elements, too.
                 || self.p.tensor(t).shape != tensor.shape
             {

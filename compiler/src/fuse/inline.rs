@@ -110,7 +110,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                         reads.len() == 1
                             && once(&reads[0], vars.len())
                             && (size <= 6 || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
-                            && (!has_sum || identity(&reads[0], &tensor.shape))
+                            && (!has_sum || identity(&reads[0], &p.tensor(t).shape))
                     }
             }
             Def::Reduce { vars: v, rvars, .. } | Def::Fold { vars: v, rvars, .. } => {
@@ -193,7 +193,7 @@ fn divides_by_data(i: Int) -> bool {
     data
 }
 
-/// Does the index name the reader's element itself?
+/// Does the index, made of the reader's variables, run through a tensor of this shape element by element?
 fn identity(index: &[Int], shape: &[Int]) -> bool {
     index.len() == shape.len()
         && index.iter().zip(shape).all(|(i, d)| match i.as_var() {
