@@ -356,6 +356,28 @@ fn divides(i: Int) -> bool {
     i.terms().iter().any(|(_, atoms)| atoms.iter().any(|a| !matches!(a, Atom::Var(_))))
 }
 
+/// A nest that computes a reduction or a fold alone.
+pub(super) fn reduction_nest(p: &Program, t: TensorId) -> Option<Nest> {
+    let tensor = p.tensor(t);
+    let (vars, rvars, fold) = match &tensor.def {
+        Def::Reduce { vars, rvars, kind, body } => (vars, rvars, Fold::Reduce(*kind, *body)),
+        Def::Fold { vars, rvars, init, step, result } => {
+            (vars, rvars, Fold::Ordered(init.clone(), step.clone(), *result))
+        }
+        _ => return None,
+    };
+    let at = index_of(vars);
+    let body = expr::load(t, tensor.dtype, at.clone());
+    let position = flatten(&tensor.shape, &at);
+    Some(Nest {
+        vars: many(vars),
+        stages: vec![
+            Stage::Reduce { id: t, rvars: many(rvars), fold },
+            Stage::Store { id: t, inner: vec![], body, position },
+        ],
+    })
+}
+
 /// A nest that does what a contraction does, for shapes that no contraction schedule takes.
 pub fn as_nest(p: &Program, sum: TensorId, out: TensorId, epilogue: Expr, position: Int) -> Option<Nest> {
     let Def::Reduce { vars, rvars, kind, body } = &p.tensor(sum).def else { return None };

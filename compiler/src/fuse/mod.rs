@@ -6,6 +6,7 @@
 //!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
 //!    or a norm is one nest), or a hand-written kernel.
 
+mod constants;
 pub mod group;
 pub mod inline;
 pub mod uses;
@@ -116,7 +117,8 @@ pub struct Fused {
 /// Fuses a program.
 pub fn fuse(program: Program) -> Fused {
     let uses = uses::find(&program);
-    let (program, stored, inlined) = inline::inline(program, &uses);
+    let (mut program, stored, inlined) = inline::inline(program, &uses);
+    constants::fold(&mut program, &stored);
     let steps = group::group(&program, &stored);
     Fused { program, steps, inlined }
 }
