@@ -1,6 +1,7 @@
 //! Mended graph to tensor expressions: walks the nodes, keeps the tensor of each value, calls the operators' expansions.
 
 mod branch;
+mod flex;
 
 use crate::error::{Collector, Error, Result, Stage};
 use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};
@@ -171,6 +172,7 @@ impl<'d> Expander<'d> {
             let result = match node.op_type.as_str() {
                 "If" if node.is("If") => self.branch(module, node, problems),
                 trap::CHECK if node.domain == trap::DOMAIN => self.check(node),
+                "FlexAttention" if node.regions().next().is_some() => self.flex(module, node, problems),
                 _ => self.node(module, node),
             };
             if let Err(e) = result {
@@ -260,6 +262,8 @@ impl<'d> Expander<'d> {
                         return Err(node.unsupported(format!("attribute '{name}' of type {} is not supported", t.elem)));
                     }
                 },
+                // Modifiers of attention are graphs that are expanded in their place.
+                Attr::Region(_) if node.op_type == "FlexAttention" => continue,
                 other => {
                     return Err(node.unsupported(format!("attribute '{name}' as {} is not supported", other.kind())));
                 }

@@ -131,36 +131,51 @@ impl Attention {
         (seen & add.ne_(hidden)).then(e + add, hidden)
     }
 
-    /// Scores and softmax.
-    pub(super) fn weigh(&self, cx: &mut Cx) -> OpResult<Stages> {
+    /// Products of queries and keys, not yet scaled.
+    fn products(&self, cx: &mut Cx) -> OpResult<TensorId> {
         self.check(cx)?;
         let wide = self.dtype.compute();
-        let shape = self.score_shape();
-        let raw = cx.reduce(ReduceKind::Sum, wide, shape.clone(), &[self.q.size], |i, r| {
+        Ok(cx.reduce(ReduceKind::Sum, wide, self.score_shape(), &[self.q.size], |i, r| {
             self.q.at(i[0], self.head(i), i[3], r[0]) * self.k.at(i[0], i[1], i[4], r[0])
-        });
-        let stored = self.precision;
-        let soft = stored.compute();
-        let logits = cx.map(stored, shape.clone(), |i| {
+        }))
+    }
+
+    /// Scores after scale, cap and bias, in the type of the softmax.
+    fn logits(&self, cx: &mut Cx, raw: TensorId) -> TensorId {
+        let soft = self.precision.compute();
+        cx.map(self.precision, self.score_shape(), |i| {
             let e = self.biased(self.capped(self.scaled(raw, i)), i);
             e.to(soft)
-        });
+        })
+    }
+
+    /// The softmax of scores. A row without any key has only minus infinities; its weights are zeros.
+    fn softmax(&self, cx: &mut Cx, logits: TensorId) -> TensorId {
+        let stored = self.precision;
+        let soft = stored.compute();
+        let shape = self.score_shape();
         let (rows, keys) = (shape[..4].to_vec(), self.k.length);
         let most = cx.reduce(ReduceKind::Max, soft, rows.clone(), &[keys], |i, r| {
             expr::load(logits, stored, [i, r].concat())
         });
-        // A row without any key has only minus infinities; its weights are zeros.
         let power = cx.map(soft, shape.clone(), |i| {
             let most = expr::load(most, soft, i[..4].to_vec());
             let base = most.eq_(most.num(f64::NEG_INFINITY)).then(most.num(0.0), most);
             (expr::load(logits, stored, i.to_vec()) - base).exp()
         });
         let sum = cx.reduce(ReduceKind::Sum, soft, rows, &[keys], |i, r| expr::load(power, soft, [i, r].concat()));
-        let weights = cx.map(stored, shape, |i| {
+        cx.map(stored, shape, |i| {
             let sum = expr::load(sum, soft, i[..4].to_vec());
             let below = sum.eq_(sum.num(0.0)).then(sum.num(1.0), sum);
             expr::load(power, soft, i.to_vec()) / below
-        });
+        })
+    }
+
+    /// Scores and softmax.
+    pub(super) fn weigh(&self, cx: &mut Cx) -> OpResult<Stages> {
+        let raw = self.products(cx)?;
+        let logits = self.logits(cx, raw);
+        let weights = self.softmax(cx, logits);
         Ok(Stages { raw, logits, weights })
     }
 
@@ -304,28 +319,71 @@ pub(super) fn mask_of(cx: &mut Cx, mask: Option<TensorId>, q: &Heads, k: &Heads)
     Ok(Some(o))
 }
 
-/// Without modifiers, which are graphs and are taken apart before operators are expanded.
-fn flex_attention(cx: &mut Cx, call: &Call) -> OpResult {
-    let (tq, tk, tv) = (call.input(0)?, call.input(1)?, call.input(2)?);
-    let dtype = cx.dtype(tq);
-    need_float(dtype)?;
-    same_type(cx, tq, tk)?;
-    same_type(cx, tq, tv)?;
-    for name in ["score_mod", "prob_mod"] {
-        if call.attrs.contains_key(name) {
-            return Err(OpError::Unsupported(format!("attribute '{name}'")));
-        }
+/// `FlexAttention` in the steps between which its modifiers, which are graphs, are put.
+pub(crate) struct Flex(Attention);
+
+impl Flex {
+    /// Takes the operands.
+    pub(crate) fn of(cx: &mut Cx, call: &Call) -> OpResult<Flex> {
+        let (tq, tk, tv) = (call.input(0)?, call.input(1)?, call.input(2)?);
+        let dtype = cx.dtype(tq);
+        need_float(dtype)?;
+        same_type(cx, tq, tk)?;
+        same_type(cx, tq, tv)?;
+        let q = Heads::of(cx, tq, None, "the queries")?;
+        let k = Heads::of(cx, tk, None, "the keys")?;
+        let v = Heads::of(cx, tv, None, "the values")?;
+        let precision = match call.int("softmax_precision", 0)? {
+            0 => dtype.compute(),
+            code => onnx_type(code)?,
+        };
+        need_float(precision)?;
+        let scale = scale_of(call, &q)?;
+        Ok(Flex(Attention { q, k, v, scale, softcap: None, bias: Bias::default(), dtype, precision }))
     }
-    let q = Heads::of(cx, tq, None, "the queries")?;
-    let k = Heads::of(cx, tk, None, "the keys")?;
-    let v = Heads::of(cx, tv, None, "the values")?;
-    let precision = match call.int("softmax_precision", 0)? {
-        0 => dtype.compute(),
-        code => onnx_type(code)?,
-    };
-    need_float(precision)?;
-    let scale = scale_of(call, &q)?;
-    let a = Attention { q, k, v, scale, softcap: None, bias: Bias::default(), dtype, precision };
-    let stages = a.weigh(cx)?;
-    Ok(vec![a.sum(cx, stages.weights)])
+
+    /// Scores, `[batch, head, query, key]`.
+    pub(crate) fn scores(&self, cx: &mut Cx) -> OpResult<TensorId> {
+        let raw = self.0.products(cx)?;
+        let logits = self.0.logits(cx, raw);
+        Ok(cx.view(logits, self.outer_shape()))
+    }
+
+    /// Their softmax, of the same shape.
+    pub(crate) fn weights(&self, cx: &mut Cx, scores: TensorId) -> OpResult<TensorId> {
+        let scores = self.inner(cx, scores)?;
+        let weights = self.0.softmax(cx, scores);
+        Ok(cx.view(weights, self.outer_shape()))
+    }
+
+    /// The output.
+    pub(crate) fn output(&self, cx: &mut Cx, weights: TensorId) -> OpResult<TensorId> {
+        let weights = self.inner(cx, weights)?;
+        Ok(self.0.sum(cx, weights))
+    }
+
+    fn outer_shape(&self) -> Vec<Int> {
+        vec![self.0.q.batch, self.0.q.heads, self.0.q.length, self.0.k.length]
+    }
+
+    /// What a modifier gave, in the shape used within.
+    fn inner(&self, cx: &mut Cx, t: TensorId) -> OpResult<TensorId> {
+        let shape = cx.shape(t);
+        if shape.len() != 4 || cx.dtype(t) != self.0.precision {
+            let (rank, own) = (shape.len(), cx.dtype(t));
+            return Err(OpError::Invalid(format!("a modifier gives a tensor of rank {rank} and type {own}")));
+        }
+        for (a, b) in shape.iter().zip(self.outer_shape()) {
+            cx.require_equal(*a, b, "shape of what a modifier gives")?;
+        }
+        Ok(cx.view(t, self.0.score_shape()))
+    }
+}
+
+/// Without modifiers.
+fn flex_attention(cx: &mut Cx, call: &Call) -> OpResult {
+    let flex = Flex::of(cx, call)?;
+    let scores = flex.scores(cx)?;
+    let weights = flex.weights(cx, scores)?;
+    Ok(vec![flex.output(cx, weights)?])
 }

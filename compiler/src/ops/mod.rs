@@ -12,6 +12,7 @@ mod binary;
 mod call;
 mod cast;
 mod contract;
+mod contrib;
 mod conv;
 mod counted;
 mod cumulative;
@@ -61,6 +62,7 @@ mod unfold;
 mod window;
 
 pub use narrow::{stored, unpack};
+pub(crate) use attention::Flex;
 pub use call::{AttrTensor, AttrValue, Call};
 
 use crate::te::{Cx, OpError, OpResult};
@@ -78,6 +80,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         binary::TABLE,
         cast::TABLE,
         contract::TABLE,
+        contrib::TABLE,
         conv::TABLE,
         counted::TABLE,
         cumulative::TABLE,
