@@ -13,6 +13,7 @@ mod call;
 mod cast;
 mod contract;
 mod contrib;
+mod contrib_attention;
 mod conv;
 mod counted;
 mod cumulative;
@@ -81,6 +82,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         cast::TABLE,
         contract::TABLE,
         contrib::TABLE,
+        contrib_attention::TABLE,
         conv::TABLE,
         counted::TABLE,
         cumulative::TABLE,

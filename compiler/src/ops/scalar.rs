@@ -10,11 +10,6 @@ pub(super) fn add(a: Expr, b: Expr) -> Expr {
     expr::bin(Func2::Add, a, b)
 }
 
-/// `a - b`.
-pub(super) fn sub(a: Expr, b: Expr) -> Expr {
-    expr::bin(Func2::Sub, a, b)
-}
-
 /// `a * b`.
 pub(super) fn mul(a: Expr, b: Expr) -> Expr {
     expr::bin(Func2::Mul, a, b)
@@ -25,16 +20,6 @@ pub(super) fn div(a: Expr, b: Expr) -> Expr {
     expr::bin(Func2::Div, a, b)
 }
 
-/// The larger one.
-pub(super) fn max(a: Expr, b: Expr) -> Expr {
-    expr::bin(Func2::Max, a, b)
-}
-
-/// The smaller one.
-pub(super) fn min(a: Expr, b: Expr) -> Expr {
-    expr::bin(Func2::Min, a, b)
-}
-
 /// `a && b`.
 pub(super) fn and(a: Expr, b: Expr) -> Expr {
     expr::bin(Func2::And, a, b)
@@ -43,11 +28,6 @@ pub(super) fn and(a: Expr, b: Expr) -> Expr {
 /// `a || b`.
 pub(super) fn or(a: Expr, b: Expr) -> Expr {
     expr::bin(Func2::Or, a, b)
-}
-
-/// One-operand function.
-pub(super) fn un(f: Func1, a: Expr) -> Expr {
-    expr::un(f, a)
 }
 
 /// `-a`.
