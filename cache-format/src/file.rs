@@ -315,7 +315,7 @@ impl<'a> Index<'a> {
         for section in self.sections() {
             let range = Index::range(&section).unwrap_or_default();
             let gap = file.get(end..range.start).unwrap_or_default();
-            if let Some(at) = gap.iter().position(|&b| b != 0) {
+            if let Some(at) = first_nonzero(gap) {
                 return Err(FormatError::Gap { offset: (end + at) as u64 });
             }
             end = range.end;
@@ -328,6 +328,13 @@ impl<'a> Index<'a> {
         let from = usize::try_from(section.offset).ok()?;
         Some(from..from.checked_add(usize::try_from(section.bytes).ok()?)?)
     }
+}
+
+/// Where the first byte is that is not zero. Gaps are up to a page each, at every start: this looks at many bytes at once.
+fn first_nonzero(bytes: &[u8]) -> Option<usize> {
+    let clean = bytes.chunks(256).take_while(|c| c.iter().fold(0, |all, b| all | b) == 0).count() * 256;
+    let rest = bytes.get(clean..)?;
+    rest.iter().position(|&b| b != 0).map(|at| clean + at)
 }
 
 fn parse_header(head: &[u8]) -> Result<Header, FormatError> {

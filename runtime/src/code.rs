@@ -17,7 +17,7 @@
 
 use std::io;
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::{Mmap, MmapMut, MmapOptions};
 
 /// Private memory with a copy of `parts`, each at a multiple of 64 bytes, still writable, and where each part begins.
 pub(crate) fn copy(parts: &[&[u8]]) -> io::Result<(MmapMut, std::vec::Vec<usize>)> {
@@ -28,7 +28,8 @@ pub(crate) fn copy(parts: &[&[u8]]) -> io::Result<(MmapMut, std::vec::Vec<usize>
         end = (end + part.len()).next_multiple_of(64);
     }
     // An empty mapping is an error.
-    let mut memory = MmapMut::map_anon(end.max(1))?;
+    // All of it is written at once: one call instead of a fault per page.
+    let mut memory = MmapOptions::new().len(end.max(1)).populate().map_anon()?;
     for (part, &start) in parts.iter().zip(&starts) {
         if let Some(to) = memory.get_mut(start..start + part.len()) {
             to.copy_from_slice(part);

@@ -11,6 +11,9 @@
 #![no_std]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[cfg(target_endian = "big")]
+compile_error!("tensors and kernels of cache files are little-endian");
+
 #[cfg(feature = "alloc")]
 extern crate alloc;
 #[cfg(feature = "std")]

@@ -19,7 +19,8 @@ use crate::{Code, Error, Host, ModelRef, OwnedSession, Trust, WeightCheck, selec
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Storage {
     /// In the mapped file: only pages that are used are read, and processes share them. The file must not be changed in
-    /// place while the model is open.
+    /// place while the model is open: results become wrong, and a shortened file ends the program (SIGBUS). Replace files
+    /// by renaming. What decides which code runs is copied before it is verified, and does not depend on this.
     #[default]
     Map,
     /// In private memory: the file is read as a whole.
