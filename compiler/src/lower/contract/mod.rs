@@ -7,6 +7,7 @@
 //!
 //! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
 
+mod dot;
 mod form;
 mod nest;
 mod pack;
@@ -100,9 +101,11 @@ fn generate(
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
     let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
-    let v = stream(&mut e, v, &outside, &|source, batch| pack::columns(source, batch, s.n, &form.ks, width, lanes));
+    let v = stream(&mut e, v, &outside, &|source, batch| {
+        if s.dot { None } else { pack::columns(source, batch, s.n, &form.ks, width, lanes) }
+    });
     // An operand with its own value for each column is loaded as it lies.
-    let own = s.n.is_some_and(|n| varies(b.flat, n));
+    let own = s.dot || s.n.is_some_and(|n| varies(b.flat, n));
     let b = stream(&mut e, b, &outside, &|source, batch| {
         if own { None } else { pack::rows(source, batch, &s.m, &form.ks, s.mr as i64) }
     });

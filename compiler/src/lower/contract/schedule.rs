@@ -23,6 +23,8 @@ pub(super) struct Schedule {
     pub mr: usize,
     /// Vectors in each of its rows.
     pub nv: usize,
+    /// Vectors run along the innermost reduced axis instead, which is contiguous in both operands; columns are scalars.
+    pub dot: bool,
 }
 
 /// A group of columns of a tile: one vector, or one scalar.
@@ -76,7 +78,7 @@ pub(super) fn choose(form: &Form, target: &Target) -> Option<Schedule> {
     let mut best: Option<(f64, Schedule)> = None;
     for vec in 0..2 {
         for candidate in axes(form, target, vec) {
-            for (mr, nv) in tiles(target, candidate.lanes) {
+            for (mr, nv) in tiles(form, target, &candidate) {
                 let s = Schedule { mr, nv, ..candidate.clone() };
                 let cost = cost(form, target, &s);
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {
@@ -93,9 +95,9 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
     let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();
     let mut out = vec![];
-    let mut add = |n: Option<VarId>, lanes: u16| {
+    let mut add = |n: Option<VarId>, lanes: u16, dot: bool| {
         let rest = form.vars.iter().copied().filter(|x| Some(*x) != n);
-        let mut s = Schedule { vec, n, lanes, m: vec![], batch: vec![], outer: vec![], mr: 1, nv: 1 };
+        let mut s = Schedule { vec, n, lanes, m: vec![], batch: vec![], outer: vec![], mr: 1, nv: 1, dot };
         for x in rest {
             match (varies(v.flat, x), varies(b.flat, x)) {
                 (false, true) => s.m.push(x),
@@ -113,32 +115,50 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
         // Lanes that differ in both operands: the second one is loaded as vector too.
         let other = coef(b.flat, *n).and_then(|c| c.as_const());
         if lies && (other == Some(0) || (other == Some(1) && b.data.is_none())) {
-            add(Some(*n), target.lanes);
+            add(Some(*n), target.lanes, false);
             found = true;
         }
     }
     if !found {
-        add(in_v.last().copied(), 1);
+        let contiguous = |k: &VarId| [v, b].iter().all(|op| coef(op.flat, *k) == Some(Int::new(1)));
+        let dot = target.lanes > 1 && form.ks.last().is_some_and(contiguous);
+        // The rows of a dot product are the same for all columns.
+        let own = |x: &&VarId| !dot || !varies(b.flat, **x);
+        add(in_v.iter().rfind(own).copied(), 1, dot);
     }
     out
 }
 
 /// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
-fn tiles(target: &Target, lanes: u16) -> Vec<(usize, usize)> {
+fn tiles(form: &Form, target: &Target, s: &Schedule) -> Vec<(usize, usize)> {
     // A few registers stay free for copies and for what the epilogue holds.
     let free = if target.regs > 16 || target.overwrites { 3 } else { 1 };
     let room = target.regs.saturating_sub(free) as usize;
-    let scalar_limit = if lanes == 1 { 4 } else { usize::MAX };
+    let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
+    let elements = target.by_element && s.lanes > 1;
     let mut out = vec![];
     for mr in 1..=14.min(scalar_limit) {
         for nv in 1..=8.min(scalar_limit) {
-            let held = if target.by_element && lanes > 1 { nv + mr.div_ceil(4) } else { mr.min(nv) + 1 };
+            let held = match elements {
+                true if form.ops[1 - s.vec].data.is_some() => nv + mr.div_ceil(4),
+                true if quads(form, target, s) => nv + mr,
+                _ => mr.min(nv) + 1,
+            };
             if mr * nv + held <= room {
                 out.push((mr, nv));
             }
         }
     }
     out
+}
+
+/// Whether vectors of consecutive terms of the broadcast operand serve multiplications by single elements.
+pub(super) fn quads(form: &Form, target: &Target, s: &Schedule) -> bool {
+    let op = &form.ops[1 - s.vec];
+    target.by_element
+        && s.lanes > 1
+        && s.n.is_none_or(|n| !varies(op.flat, n))
+        && form.ks.last().is_some_and(|k| coef(op.flat, *k) == Some(Int::new(1)))
 }
 
 /// Estimated cycles.
@@ -157,6 +177,15 @@ fn cost(form: &Form, target: &Target, s: &Schedule) -> f64 {
 
 fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[Group]) -> f64 {
     let k = guess_product(&form.ks);
+    if s.dot {
+        let accumulators = (rows * groups.len()) as f64;
+        let per_step = (accumulators / 2.0).max((rows + groups.len()) as f64 / 2.0).max(4.0 / CHAINS as f64) + 0.5;
+        let lanes = target.lanes as usize;
+        let contiguous = s.n.is_some_and(|n| coef(form.out, n) == Some(Int::new(1)));
+        let vectors = if contiguous { groups.len() / lanes } else { 0 };
+        let finish = vectors * (6 * lanes + 4) + (groups.len() - vectors * lanes) * 10;
+        return k as f64 / lanes as f64 * per_step + (rows * finish) as f64 + 12.0;
+    }
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let step = |flat: Int| s.n.and_then(|n| coef(flat, n)).and_then(|c| c.as_const());
     // Loads of one vector, or what costs as much.
@@ -167,7 +196,10 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
         _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
         _ => 1.0,
     };
-    let b_loads = if target.by_element && b.data.is_some() { rows.div_ceil(4) } else { rows };
+    let b_loads = match b.data.is_some() || quads(form, target, s) {
+        true if target.by_element => rows.div_ceil(4),
+        _ => rows,
+    };
     let accumulators = rows * groups.len();
     let multiplies = accumulators as f64 / 2.0;
     let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;

@@ -1,7 +1,7 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
 use super::form::{Form, coef, extent, varies};
-use super::schedule::{Group, Schedule, ways};
+use super::schedule::{Group, Schedule, quads, ways};
 use super::target::Target;
 use crate::dtype::DType;
 use crate::kernel::ir::{Buf, Reg, Type, Var};
@@ -67,13 +67,16 @@ struct Terms {
 }
 
 impl<'a> Gen<'a> {
-    fn elem(&self) -> DType {
+    pub(super) fn elem(&self) -> DType {
         self.e.program.tensor(self.sum).dtype.compute()
     }
 
     /// All of one tile: `rows` rows from `m0` on, the columns of `groups` relative to `n0`.
     pub(super) fn tile(&mut self, m0: Reg, rows: usize, n0: Reg, groups: &[Group]) {
         let rows = self.rows(m0, rows);
+        if self.s.dot {
+            return self.dot_tile(rows, n0, groups);
+        }
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let (v, b) = (self.v.clone(), self.b.clone());
         let v_base = self.packed_base(&v, n0, terms);
@@ -278,8 +281,7 @@ impl<'a> Gen<'a> {
     fn quads(&mut self, tile: &Tile<'_>, k: VarId, lane: u16) -> Vec<Reg> {
         let op = &self.form.ops[1 - self.s.vec];
         let Stream::Direct(buf) = self.b else { return vec![] };
-        let along = coef(op.flat, k) == Some(Int::new(1)) && self.s.n.is_none_or(|n| !varies(op.flat, n));
-        if !self.target.by_element || !along {
+        if self.form.ks.last() != Some(&k) || !quads(self.form, &self.target, &self.s) {
             return vec![];
         }
         let (flat, lanes) = (op.flat, self.s.lanes);
@@ -293,16 +295,17 @@ impl<'a> Gen<'a> {
         out
     }
 
-    fn at_row(&mut self, row: &[(VarId, Reg)]) {
+    pub(super) fn at_row(&mut self, row: &[(VarId, Reg)]) {
         for (m, r) in row {
             self.e.vars.insert(*m, *r);
         }
     }
 
-    fn at_group(&mut self, tile: &Tile<'_>, group: usize) {
+    /// Puts the column axis at the first column of a group.
+    pub(super) fn at_group(&mut self, n0: Reg, group: Group) {
         if let Some(n) = self.s.n {
-            let at = self.e.b.i64(tile.groups[group].at);
-            let at = self.e.b.add(tile.n0, at);
+            let at = self.e.b.i64(group.at);
+            let at = self.e.b.add(n0, at);
             self.e.vars.insert(n, at);
         }
     }
@@ -363,7 +366,7 @@ impl<'a> Gen<'a> {
             return self.e.b.load(buf, index, 0, group.lanes);
         }
         let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
-        self.at_group(tile, g);
+        self.at_group(tile.n0, tile.groups[g]);
         self.load(buf, self.form.ops[self.s.vec].flat, group.lanes)
     }
 
@@ -391,7 +394,7 @@ impl<'a> Gen<'a> {
         }
         let Stream::Direct(buf) = self.b else { unreachable!("packed operands have a base") };
         self.at_row(&tile.rows[r]);
-        self.at_group(tile, g);
+        self.at_group(tile.n0, tile.groups[g]);
         self.load(buf, self.form.ops[1 - self.s.vec].flat, lanes)
     }
 
@@ -430,7 +433,7 @@ impl<'a> Gen<'a> {
                     sums = sums.chunks(2).map(|p| if let [x, y] = *p { self.e.b.add(x, y) } else { p[0] }).collect();
                 }
                 self.at_row(&tile.rows[r]);
-                self.at_group(tile, g);
+                self.at_group(tile.n0, tile.groups[g]);
                 self.store(sums[0], tile.groups[g]);
             }
         }
