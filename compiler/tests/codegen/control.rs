@@ -8,7 +8,7 @@ use graphmend_compiler::kernel::ir::*;
 use graphmend_compiler::kernel::text::parse;
 
 impl Call {
-    pub fn random(kernel: &Kernel, elements: usize, rng: &mut Rng) -> Call {
+    pub(crate) fn random(kernel: &Kernel, elements: usize, rng: &mut Rng) -> Call {
         let buf = |param: &BufParam, rng: &mut Rng| {
             let values: Vec<u64> = (0..elements).map(|_| any(param.dtype, rng)).collect();
             to_bytes(param.dtype, &values)
@@ -19,7 +19,7 @@ impl Call {
 }
 
 /// What the interpreter makes of a call.
-pub fn interpret(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
+pub(crate) fn interpret(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
     let mut bufs = call.bufs.clone();
     let mut memory: Vec<Memory> = bufs.iter_mut().map(|buf| Memory::Write(buf)).collect();
     let outcome = run(kernel, &mut memory, &call.scalars, call.tile.0..call.tile.1, 1_000_000);
@@ -27,7 +27,7 @@ pub fn interpret(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
 }
 
 /// Compares status and buffers.
-pub fn compare(target: &str, kernel: &Kernel, got: &(u32, Vec<Vec<u8>>), want: &(u32, Vec<Vec<u8>>)) {
+pub(crate) fn compare(target: &str, kernel: &Kernel, got: &(u32, Vec<Vec<u8>>), want: &(u32, Vec<Vec<u8>>)) {
     assert_eq!(got.0, want.0, "{target}\n{kernel}");
     for (number, (param, (got, want))) in kernel.bufs.iter().zip(got.1.iter().zip(&want.1)).enumerate() {
         let (got, want) = (from_bytes(param.dtype, got), from_bytes(param.dtype, want));
@@ -44,7 +44,7 @@ pub fn compare(target: &str, kernel: &Kernel, got: &(u32, Vec<Vec<u8>>), want: &
 
 /// Runs a kernel in the interpreter and on every target of this machine; gives the status and what the interpreter left in
 /// memory.
-pub fn agree(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
+pub(crate) fn agree(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
     let expected = interpret(kernel, call);
     for (name, target) in runnable() {
         let mut bufs = call.bufs.clone();
@@ -226,7 +226,7 @@ fn addresses_reach_far_and_backwards() {
 }
 
 /// Kernels that multiply bytes in 32 bits, with calls.
-pub fn byte_products() -> Vec<(Kernel, Call)> {
+pub(crate) fn byte_products() -> Vec<(Kernel, Call)> {
     let mut out = Vec::new();
     for (a, b) in [("u8", "u8"), ("u8", "i8"), ("i8", "u8"), ("i8", "i8")] {
         for lanes in [4, 5, 8, 16, 24] {

@@ -13,19 +13,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What to call a kernel with.
 #[derive(Clone)]
-pub struct Call {
-    pub bufs: Vec<Vec<u8>>,
-    pub scalars: Vec<i64>,
-    pub tile: (i64, i64),
+pub(crate) struct Call {
+    pub(crate) bufs: Vec<Vec<u8>>,
+    pub(crate) scalars: Vec<i64>,
+    pub(crate) tile: (i64, i64),
 }
 
 /// A kernel in executable memory.
-pub struct Loaded {
+pub(crate) struct Loaded {
     code: Mmap,
 }
 
 impl Loaded {
-    pub fn new(compiled: &CompiledKernel) -> Loaded {
+    pub(crate) fn new(compiled: &CompiledKernel) -> Loaded {
         assert!(compiled.align <= 4096);
         let mut memory = MmapMut::map_anon(compiled.code.len()).unwrap();
         memory.copy_from_slice(&compiled.code);
@@ -33,7 +33,7 @@ impl Loaded {
     }
 
     /// Calls the kernel for the work units `tile`.
-    pub fn call(&self, bufs: &mut [Vec<u8>], scalars: &[i64], tile: (i64, i64)) -> u32 {
+    pub(crate) fn call(&self, bufs: &mut [Vec<u8>], scalars: &[i64], tile: (i64, i64)) -> u32 {
         let pointers: Vec<*mut u8> = bufs.iter_mut().map(|buf| buf.as_mut_ptr()).collect();
         let args = KernelArgs {
             bufs: pointers.as_ptr(),
@@ -52,13 +52,13 @@ impl Loaded {
 }
 
 /// Targets that this machine can run, from the plainest.
-pub fn runnable() -> Vec<(&'static str, Target)> {
+pub(crate) fn runnable() -> Vec<(&'static str, Target)> {
     let here = native().expect("this machine's instruction set is known");
     targets().into_iter().filter(|(_, target)| target.arch == here.arch && here.features.contains(target.features)).collect()
 }
 
 /// All targets that code is generated for.
-pub fn targets() -> Vec<(&'static str, Target)> {
+pub(crate) fn targets() -> Vec<(&'static str, Target)> {
     let names =
         ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "rpi3", "rpi5", "riscv64", "rv64gcv", "spacemit-x60"];
     let find = |name| lookup(name).unwrap_or_else(|| panic!("no target {name}"));
@@ -66,20 +66,20 @@ pub fn targets() -> Vec<(&'static str, Target)> {
 }
 
 /// Compiles and loads a kernel; panics with its text where that fails.
-pub fn load(kernel: &Kernel, target: Target) -> Loaded {
+pub(crate) fn load(kernel: &Kernel, target: Target) -> Loaded {
     let compiled = Isa::cached(target).and_then(|isa| isa.compile(kernel));
     Loaded::new(&compiled.unwrap_or_else(|error| panic!("{error}\n{kernel}")))
 }
 
 /// A kind of machine that is emulated.
-pub struct Emulated {
-    pub name: &'static str,
+pub(crate) struct Emulated {
+    pub(crate) name: &'static str,
     gcc: &'static str,
     qemu: &'static [&'static str],
 }
 
 /// One machine for each way that code is generated for other instruction sets.
-pub const EMULATED: [Emulated; 4] = [
+pub(crate) const EMULATED: [Emulated; 4] = [
     Emulated { name: "rpi4", gcc: "aarch64-linux-gnu-gcc", qemu: &["qemu-aarch64", "-cpu", "cortex-a72"] },
     Emulated { name: "riscv64", gcc: "riscv64-linux-gnu-gcc", qemu: &["qemu-riscv64", "-cpu", "rv64"] },
     Emulated {
@@ -99,7 +99,7 @@ pub const EMULATED: [Emulated; 4] = [
 ];
 
 impl Emulated {
-    pub fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         let target = Target::from(&lookup(self.name).unwrap_or_else(|| panic!("no target {}", self.name)));
         match target.arch {
             // QEMU has it from version 8 on only.
@@ -122,7 +122,7 @@ impl Emulated {
     }
 
     /// Runs all jobs in one process; gives each one's status and buffers.
-    pub fn run(&self, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {
+    pub(crate) fn run(&self, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {
         fn put(input: &mut Vec<u8>, number: usize) {
             input.extend((number as u32).to_le_bytes());
         }

@@ -42,7 +42,7 @@ fn check(kernel: &Kernel, rng: &mut Rng) {
 }
 
 /// All kernels of this file.
-pub fn kernels() -> Vec<Kernel> {
+pub(crate) fn kernels() -> Vec<Kernel> {
     let mut out = Vec::new();
     let mut rng = Rng(21);
     for elem in REGISTER_TYPES {

@@ -10,15 +10,18 @@ use graphmend_compiler::kernel::scalar;
 
 const LANES: &[u16] = &[1, 2, 3, 4, 5, 8, 16, 24];
 
+type MakeOp = dyn Fn(&[Reg]) -> Op;
+type Expect = dyn Fn(&[u64]) -> Vec<u64>;
+
 /// An operation on lanes.
 struct Case {
     name: String,
     ins: Vec<DType>,
     out: DType,
     scalars_only: bool,
-    op: Box<dyn Fn(&[Reg]) -> Op>,
+    op: Box<MakeOp>,
     /// Results that one lane may have.
-    expect: Box<dyn Fn(&[u64]) -> Vec<u64>>,
+    expect: Box<Expect>,
 }
 
 /// A kernel that applies an operation to arrays: `out[i] = op(a[i], b[i], ..)` for `i` below scalar 0. Half types stand for
@@ -127,7 +130,7 @@ fn check(case: &Case, all_lanes: &[u16], constant: Option<u64>) {
 }
 
 /// Every operation for lane counts that use all kinds of pieces, on an emulated machine.
-pub fn check_emulated(machine: &Emulated) {
+pub(crate) fn check_emulated(machine: &Emulated) {
     let cases: Vec<Case> =
         [un_cases(), bin_cases(), cmp_cases(), other_cases(), cast_cases(), half_cases()].into_iter().flatten().collect();
     let mut tried = Vec::new();

@@ -224,7 +224,7 @@ impl Maker {
     }
 }
 
-pub fn make(seed: u64) -> Kernel {
+pub(crate) fn make(seed: u64) -> Kernel {
     let read = [DType::F32, DType::U8, DType::I64, DType::Bool, DType::I32, DType::I8];
     let write = [DType::F32, DType::F16, DType::F64, DType::I8, DType::U16, DType::I32, DType::I64, DType::Bool, DType::BF16];
     let params = read.iter().map(|d| (*d, Access::Read)).chain(write.iter().map(|d| (*d, Access::Write)));
@@ -257,7 +257,7 @@ pub fn make(seed: u64) -> Kernel {
     maker.kernel
 }
 
-pub fn call(kernel: &Kernel, seed: u64) -> Call {
+pub(crate) fn call(kernel: &Kernel, seed: u64) -> Call {
     let call = Call::random(kernel, ELEMENTS, &mut Rng(seed ^ 0x5555));
     Call { scalars: vec![seed as i64 % 7], ..call }
 }

@@ -69,7 +69,7 @@ fn gemm(k: i64, rows: usize, cols: usize, how: Broadcast) -> Kernel {
 }
 
 /// Matrix kernels with calls.
-pub fn gemms() -> Vec<(Kernel, Call)> {
+pub(crate) fn gemms() -> Vec<(Kernel, Call)> {
     let mut out = Vec::new();
     for how in [Broadcast::Shuffle, Broadcast::Extract, Broadcast::Load] {
         for (rows, cols) in [(4, 8), (8, 12), (12, 12)] {

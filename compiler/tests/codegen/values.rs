@@ -3,7 +3,7 @@
 use graphmend_compiler::dtype::DType;
 
 /// Every type that a register can have.
-pub const REGISTER_TYPES: [DType; 11] = [
+pub(crate) const REGISTER_TYPES: [DType; 11] = [
     DType::Bool,
     DType::I8,
     DType::I16,
@@ -18,10 +18,10 @@ pub const REGISTER_TYPES: [DType; 11] = [
 ];
 
 /// A small generator of numbers (splitmix64).
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 }
@@ -43,7 +43,7 @@ fn mask(elem: DType) -> u64 {
 }
 
 /// Values at the edges of a type.
-pub fn edges(elem: DType) -> Vec<u64> {
+pub(crate) fn edges(elem: DType) -> Vec<u64> {
     match elem {
         DType::F32 => [
             0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.5, 0.3, -0.3, 0.49999997, 7.25, -7.75, 8388607.5, -8388608.0, 4194304.5,
@@ -57,7 +57,7 @@ pub fn edges(elem: DType) -> Vec<u64> {
         DType::F64 => [
             0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -2.5, 3.5, 0.3, -0.3, 7.25, -7.75, 0.49999999999999994,
             4503599627370495.5, -4503599627370496.5, 127.5, -128.9, 255.5, 32768.0, 65519.99999, 65520.0, 1e-8, 2147483647.5,
-            -2147483649.0, 4294967295.5, 9.2233720368547758e18, 1.8446744073709552e19, -1e30, 1e300, 1e39, 1e-310, 5e-324,
+            -2147483649.0, 4294967295.5, 9.223372036854776e18, 1.8446744073709552e19, -1e30, 1e300, 1e39, 1e-310, 5e-324,
             1e-46, f64::MIN_POSITIVE, f64::MAX, f64::MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
         ]
         .iter()
@@ -82,7 +82,7 @@ pub fn edges(elem: DType) -> Vec<u64> {
 }
 
 /// A value: often an edge, else anything of any size.
-pub fn any(elem: DType, rng: &mut Rng) -> u64 {
+pub(crate) fn any(elem: DType, rng: &mut Rng) -> u64 {
     let edges = edges(elem);
     match rng.below(3) {
         0 => edges[rng.below(edges.len() as u64) as usize],
@@ -99,17 +99,17 @@ pub fn any(elem: DType, rng: &mut Rng) -> u64 {
 }
 
 /// Values as bytes of memory.
-pub fn to_bytes(elem: DType, values: &[u64]) -> Vec<u8> {
+pub(crate) fn to_bytes(elem: DType, values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes().into_iter().take(elem.size())).collect()
 }
 
 /// Bytes of memory as values.
-pub fn from_bytes(elem: DType, bytes: &[u8]) -> Vec<u64> {
+pub(crate) fn from_bytes(elem: DType, bytes: &[u8]) -> Vec<u64> {
     let value = |chunk: &[u8]| chunk.iter().rev().fold(0u64, |sum, byte| sum << 8 | *byte as u64);
     bytes.chunks_exact(elem.size()).map(value).collect()
 }
 
-pub fn is_nan(elem: DType, bits: u64) -> bool {
+pub(crate) fn is_nan(elem: DType, bits: u64) -> bool {
     match elem {
         DType::F64 => f64::from_bits(bits).is_nan(),
         DType::F32 => f32::from_bits(bits as u32).is_nan(),
@@ -120,12 +120,12 @@ pub fn is_nan(elem: DType, bits: u64) -> bool {
 }
 
 /// Whether two values are the same number: all NaN are one.
-pub fn same(elem: DType, a: u64, b: u64) -> bool {
+pub(crate) fn same(elem: DType, a: u64, b: u64) -> bool {
     a == b || (is_nan(elem, a) && is_nan(elem, b))
 }
 
 /// A value for messages.
-pub fn show(elem: DType, bits: u64) -> String {
+pub(crate) fn show(elem: DType, bits: u64) -> String {
     match elem {
         DType::F64 => format!("{:e} ({bits:#x})", f64::from_bits(bits)),
         DType::F32 => format!("{:e} ({bits:#x})", f32::from_bits(bits as u32)),

@@ -42,7 +42,7 @@ impl Fx<'_, '_> {
             return Ok(None);
         }
         let (Some(a), Some(b)) = (self.byte_source(ra), self.byte_source(rb)) else { return Ok(None) };
-        let (x, y) = (self.from_bytes(a, ty.lanes)?, self.from_bytes(b, ty.lanes)?);
+        let (x, y) = (self.bytes_as_words(a, ty.lanes)?, self.bytes_as_words(b, ty.lanes)?);
         // Two unsigned bytes need the sixteenth bit; with one signed, the product fits a signed number.
         let signed = x.1 || y.1;
         let product = self.map(int_of(2, signed), &[&x.0, &y.0], |fx, v, _| Ok(fx.b.ins().imul(v[0], v[1])))?;
@@ -66,7 +66,7 @@ impl Fx<'_, '_> {
     }
 
     /// Bytes as 16-bit lanes, copied to all if it is one, and whether they are signed.
-    fn from_bytes(&mut self, reg: Reg, lanes: u16) -> Res<(Val, bool)> {
+    fn bytes_as_words(&mut self, reg: Reg, lanes: u16) -> Res<(Val, bool)> {
         let bytes = self.val(reg)?;
         let signed = bytes.ty.elem.is_signed();
         let elem = int_of(2, signed);
