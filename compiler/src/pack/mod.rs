@@ -100,7 +100,7 @@ pub struct Packed {
 }
 
 /// Told of progress: what is being done, how far (done, of).
-pub type Progress<'p> = &'p mut dyn FnMut(&str, usize, usize);
+pub type Progress<'p> = &'p mut (dyn FnMut(&str, usize, usize) + Send);
 
 /// Compiles a module.
 ///
@@ -108,7 +108,29 @@ pub type Progress<'p> = &'p mut dyn FnMut(&str, usize, usize);
 ///
 /// # Errors
 /// Whatever stops a stage; see [`Error`].
-pub fn pack(mut module: Module, model_id: [u8; 32], options: &Options, progress: Progress<'_>) -> Result<Packed> {
+pub fn pack(module: Module, model_id: [u8; 32], options: &Options, progress: Progress<'_>) -> Result<Packed> {
+    // On a thread of its own: expressions may nest deeply, symbols and expressions live in the thread's tables, and a
+    // fault of the compiler ends as an error, whatever the model.
+    let name = module.name.clone();
+    std::thread::scope(|scope| {
+        let work = move || stages(module, model_id, options, progress);
+        let thread = std::thread::Builder::new().name("pack".into()).stack_size(STACK).spawn_scoped(scope, work);
+        match thread.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(result)) => result,
+            Ok(Err(payload)) => {
+                let text = payload.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+                Err(Error::internal(Stage::Pack, format!("model {name}: {}", text.unwrap_or_default())))
+            }
+            Err(e) => Err(Error::internal(Stage::Pack, format!("no thread: {e}"))),
+        }
+    })
+}
+
+/// Stack of the packing thread: address space, of which only what is used costs memory.
+const STACK: usize = 256 << 20;
+
+fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: Progress<'_>) -> Result<Packed> {
     // Handles of symbols and expressions are this compilation's own.
     sym::reset();
     te::expr::reset();
