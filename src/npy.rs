@@ -72,6 +72,25 @@ fn f16_to_f64(bits: u16) -> f64 {
     }
 }
 
+/// The IEEE binary16 nearest to a number, ties to even.
+pub fn f16_bits(x: f64) -> u16 {
+    let sign = if x.is_sign_negative() { 0x8000 } else { 0 };
+    let size = x.abs();
+    if x.is_nan() {
+        return 0x7e00;
+    }
+    // Half of the last place above the greatest finite value goes to infinity.
+    if size >= 65520.0 {
+        return sign | 0x7c00;
+    }
+    // The power of two of the leading bit; below the normal range the spacing stays what it is at its lower end.
+    let exponent = ((size.to_bits() >> 52) as i32 - 1023).max(-14);
+    // Exact: a multiplication by a power of two. From 0 to 2048.
+    let units = (size * 2f64.powi(10 - exponent)).round_ties_even() as u16;
+    // The leading bit of a normal number, 1024, adds the one that the biased exponent lacks.
+    sign | (units + ((exponent + 14) as u16) * 1024)
+}
+
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
@@ -305,6 +324,29 @@ mod tests {
         ] {
             assert!(decode(&file(dict, &[0; 64])).is_err(), "{dict}");
         }
+    }
+
+    #[test]
+    fn numbers_become_the_nearest_half_precision_number() {
+        for bits in 0..=u16::MAX {
+            let x = f16_to_f64(bits);
+            if x.is_nan() {
+                assert_eq!(f16_bits(x), 0x7e00);
+            } else {
+                assert_eq!(f16_bits(x), bits, "{x}");
+            }
+        }
+        // Between two neighbours: the nearer one, and the even one from the middle.
+        for bits in 0..0x7bffu16 {
+            let (a, b) = (f16_to_f64(bits), f16_to_f64(bits + 1));
+            assert_eq!(f16_bits(a + (b - a) * 0.49), bits);
+            assert_eq!(f16_bits(a + (b - a) * 0.51), bits + 1);
+            assert_eq!(f16_bits(a + (b - a) * 0.5), bits + (bits & 1));
+        }
+        assert_eq!(f16_bits(65519.0), 0x7bff);
+        assert_eq!(f16_bits(65520.0), 0x7c00);
+        assert_eq!(f16_bits(-1e9), 0xfc00);
+        assert_eq!(f16_bits(1e-300), 0);
     }
 
     #[test]

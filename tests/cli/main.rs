@@ -153,6 +153,10 @@ fn bench_measures_with_random_inputs() {
     let json: Value = serde_json::from_str(&stdout(&graphmend_run(&[args, &[&"--json"]].concat()))).unwrap();
     assert_eq!(json["steady"]["count"], 10);
     assert!(json["load"]["median_us"].as_f64().unwrap() > 0.0);
+    stdout(&graphmend_run(&[&"bench", &model, &"--fill", &"x=7", &"--runs", &"1", &"--loads", &"1"]));
+    let (status, message) = failure(&graphmend_run(&[&"bench", &model, &"--fill", &"q=7"]));
+    assert_eq!(status, 1);
+    assert!(message.contains("no input named q"), "{message}");
     let (status, message) = failure(&graphmend_run(&[&"bench", &model, &"--dim", &"m=1"]));
     assert_eq!(status, 1);
     assert!(message.contains("no input has a dimension named m"), "{message}");

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use graphmend::npy::Array;
+use graphmend::npy::{self, Array};
 use graphmend::{DType, Model, Observe, Tensor};
 use serde::Serialize;
 
@@ -24,6 +24,7 @@ Inputs that are not given are random: floats from -1 to 1, integers 0 or 1 (see 
 
 Examples:
   graphmend-run bench mobilenet.gmc --dim batch=1
+  graphmend-run bench silero_vad.gmc --dim batch=1 --fill sr=16000
   graphmend-run bench bert.gmc --dim seq=128 --int-max 30000 --seconds 5 --profile")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +37,10 @@ pub(crate) struct Args {
     /// Size of a named dimension
     #[arg(long = "dim", value_name = "NAME=N", value_parser = parse_dim)]
     dims: Vec<(String, usize)>,
+
+    /// One value for all elements of an input, such as a sample rate
+    #[arg(long = "fill", value_name = "NAME=VALUE", value_parser = parse_fill)]
+    fills: Vec<(String, f64)>,
 
     /// Greatest random integer
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -65,6 +70,11 @@ pub(crate) struct Args {
 fn parse_dim(text: &str) -> Result<(String, usize), String> {
     let (name, n) = text.rsplit_once('=').ok_or("NAME=N is expected")?;
     Ok((name.into(), n.parse().map_err(|_| format!("{n} is no size"))?))
+}
+
+fn parse_fill(text: &str) -> Result<(String, f64), String> {
+    let (name, value) = text.rsplit_once('=').ok_or("NAME=VALUE is expected")?;
+    Ok((name.into(), value.parse().map_err(|_| format!("{value} is no number"))?))
 }
 
 /// Microseconds of several measurements.
@@ -175,15 +185,30 @@ fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
             sizes.entry(dim.symbol).or_insert(n);
         }
     }
+    for (name, _) in &args.fills {
+        if !declared.iter().any(|t| t.name == name) {
+            bail!("the model has no input named {name}");
+        }
+    }
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    given
-        .into_iter()
-        .zip(&declared)
-        .map(|(g, t)| g.map_or_else(|| fill(t, &sizes, args.int_max, &mut random), Ok))
-        .collect()
+    let make = |(array, t): (Option<Array>, &Tensor<'_>)| match array {
+        Some(array) => Ok(array),
+        None => {
+            let value = args.fills.iter().find(|(name, _)| name == t.name).map(|(_, v)| *v);
+            fill(t, &sizes, args.int_max, value, &mut random)
+        }
+    };
+    given.into_iter().zip(&declared).map(make).collect()
 }
 
-fn fill(tensor: &Tensor<'_>, sizes: &BTreeMap<&str, usize>, int_max: u64, random: &mut Random) -> Result<Array> {
+/// An array of one value, or of random ones.
+fn fill(
+    tensor: &Tensor<'_>,
+    sizes: &BTreeMap<&str, usize>,
+    int_max: u64,
+    value: Option<f64>,
+    random: &mut Random,
+) -> Result<Array> {
     let least = |lo: i64, hi: i64| usize::try_from(lo.max(1).min(hi)).unwrap_or(1);
     let shape: Vec<usize> =
         tensor.dims().map(|d| sizes.get(d.symbol).copied().unwrap_or_else(|| least(d.lo, d.hi))).collect();
@@ -191,15 +216,17 @@ fn fill(tensor: &Tensor<'_>, sizes: &BTreeMap<&str, usize>, int_max: u64, random
     let count = count.with_context(|| format!("input {} would have too many elements: {shape:?}", tensor.name))?;
     let mut bytes = Vec::with_capacity(count * tensor.dtype.size());
     for _ in 0..count {
-        let float = random.unit() * 2.0 - 1.0;
-        let int = random.next() % int_max.saturating_add(1).max(1);
+        let float = value.unwrap_or_else(|| random.unit() * 2.0 - 1.0);
+        let int = value.map_or_else(|| random.next() % int_max.saturating_add(1).max(1), |v| v as i64 as u64);
         match tensor.dtype {
             DType::F32 => bytes.extend((float as f32).to_le_bytes()),
             DType::F64 => bytes.extend(float.to_le_bytes()),
             DType::BF16 => bytes.extend(&(float as f32).to_le_bytes()[2..]),
             // 0.5 to 1, with either sign.
-            DType::F16 => bytes.extend(((random.next() as u16 & 0x83ff) | 0x3800).to_le_bytes()),
-            DType::Bool => bytes.push((random.next() & 1) as u8),
+            DType::F16 if value.is_none() => bytes.extend(((random.next() as u16 & 0x83ff) | 0x3800).to_le_bytes()),
+            DType::F16 => bytes.extend(npy::f16_bits(float).to_le_bytes()),
+            DType::Bool if value.is_none() => bytes.push((random.next() & 1) as u8),
+            DType::Bool => bytes.push(u8::from(float != 0.0)),
             other => bytes.extend(&int.to_le_bytes()[..other.size()]),
         }
     }
@@ -223,11 +250,21 @@ impl Random {
     }
 }
 
-/// Sums the time of each dispatch.
+/// Adds up the time of each dispatch, run by run.
 #[derive(Default)]
 struct Profile {
     start: Option<Instant>,
-    by_step: BTreeMap<u32, (u32, usize, Duration)>,
+    by_step: BTreeMap<u32, Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    kernel: u32,
+    calls: usize,
+    /// In the run that goes on.
+    now: Duration,
+    /// In each finished run.
+    runs: Vec<Duration>,
 }
 
 impl Observe for Profile {
@@ -237,36 +274,47 @@ impl Observe for Profile {
 
     fn after(&mut self, step: u32, kernel: u32) {
         let time = self.start.take().map_or(Duration::ZERO, |s| s.elapsed());
-        let entry = self.by_step.entry(step).or_insert((kernel, 0, Duration::ZERO));
-        entry.1 += 1;
-        entry.2 += time;
+        let seen = self.by_step.entry(step).or_default();
+        seen.kernel = kernel;
+        seen.calls += 1;
+        seen.now += time;
     }
 }
 
-/// Where the time of `runs` runs goes, the most expensive first.
+impl Profile {
+    fn end_run(&mut self) {
+        for seen in self.by_step.values_mut() {
+            seen.runs.push(std::mem::take(&mut seen.now));
+        }
+    }
+}
+
+/// Where the time of a run goes, the most expensive first: the median of `runs` runs for each dispatch.
 fn profile(model: &Model, inputs: &[Array], runs: usize) -> Result<Vec<Line>> {
     let mut session = model.session()?;
     run_once(model, &mut session, inputs)?;
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
-    let mut seen = Profile::default();
+    let mut profile = Profile::default();
     for _ in 0..runs {
-        session.run_observed(&views, &mut seen).map_err(|e| RunError::new(model, e))?;
+        session.run_observed(&views, &mut profile).map_err(|e| RunError::new(model, e))?;
+        profile.end_run();
     }
     let debug = model.debug()?;
-    let total: Duration = seen.by_step.values().map(|(_, _, time)| *time).sum();
-    let mut lines: Vec<Line> = seen
+    let mut lines: Vec<Line> = profile
         .by_step
-        .iter()
-        .map(|(&step, &(kernel, calls, time))| Line {
+        .into_iter()
+        .map(|(step, seen)| Line {
             step,
-            kernel,
-            name: debug.kernels.get(kernel as usize).cloned().unwrap_or_default(),
+            kernel: seen.kernel,
+            name: debug.kernels.get(seen.kernel as usize).cloned().unwrap_or_default(),
             source: debug.steps.iter().find(|(at, _)| *at == step).map_or(String::new(), |(_, text)| text.clone()),
-            calls_per_run: calls as f64 / runs as f64,
-            us_per_run: time.as_secs_f64() * 1e6 / runs as f64,
-            share: time.as_secs_f64() / total.as_secs_f64().max(1e-12),
+            calls_per_run: seen.calls as f64 / runs as f64,
+            us_per_run: Times::new(seen.runs).median_us,
+            share: 0.0,
         })
         .collect();
+    let total: f64 = lines.iter().map(|l| l.us_per_run).sum();
+    lines.iter_mut().for_each(|l| l.share = l.us_per_run / total.max(1e-9));
     lines.sort_by(|a, b| b.us_per_run.total_cmp(&a.us_per_run));
     Ok(lines)
 }
