@@ -33,7 +33,7 @@ pub fn find(p: &Program) -> Uses {
         u.whole.insert(*t);
         todo.push(*t);
     }
-    roots(p, &p.main, &mut u, &mut todo, &mut vars);
+    roots(&p.main, &mut u, &mut todo, &mut vars);
     let mut seen_vars: BTreeSet<VarId> = BTreeSet::new();
     loop {
         while let Some(v) = vars.pop_first() {
@@ -92,7 +92,7 @@ fn extents(of: &[VarId], vars: &mut BTreeSet<VarId>) {
 }
 
 /// Checks and branches are always needed.
-fn roots(p: &Program, b: &Block, u: &mut Uses, todo: &mut Vec<TensorId>, vars: &mut BTreeSet<VarId>) {
+fn roots(b: &Block, u: &mut Uses, todo: &mut Vec<TensorId>, vars: &mut BTreeSet<VarId>) {
     let ints = |i: &Int, vars: &mut BTreeSet<VarId>| vars.extend(free_vars(*i));
     for step in &b.steps {
         match step {
@@ -111,8 +111,8 @@ fn roots(p: &Program, b: &Block, u: &mut Uses, todo: &mut Vec<TensorId>, vars: &
                     u.whole.insert(*t);
                     todo.push(*t);
                 }
-                roots(p, then, u, todo, vars);
-                roots(p, other, u, todo, vars);
+                roots(then, u, todo, vars);
+                roots(other, u, todo, vars);
             }
         }
     }

@@ -140,8 +140,8 @@ fn gather_nd(cx: &mut Cx, call: &Call) -> OpResult {
             src.shape.len() - batch
         ));
     };
-    for k in 0..batch {
-        cx.require_equal(src.shape[k], head[k], "batch dimensions of data and indices differ")?;
+    for (of_data, of_indices) in src.shape.iter().zip(head).take(batch) {
+        cx.require_equal(*of_data, *of_indices, "batch dimensions of data and indices differ")?;
     }
     let out = [head, &src.shape[batch + depth..]].concat();
     let indices = Indices::of(cx, t, &src.shape[batch..batch + depth])?;

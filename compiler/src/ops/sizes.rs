@@ -105,14 +105,8 @@ pub(super) fn dim(d: Int) -> Int {
     d.max(0)
 }
 
-/// An index read from data: negative counts from the end, and what is out of range is clamped so that no kernel reads
-/// outside of its buffers.
-pub(super) fn data_index(e: Expr, d: Int) -> Int {
-    let i = expr::as_int(e);
-    guard_index(i, d)
-}
-
-/// See [`data_index`].
+/// An index into an axis of size `d`: negative counts from the end, and what is out of range is clamped so that no kernel
+/// reads outside of its buffers.
 pub(super) fn guard_index(i: Int, d: Int) -> Int {
     if Int::new(0).le(i) == Some(true) && i.lt(d) == Some(true) {
         return i;

@@ -73,6 +73,7 @@ impl Int {
         })
     }
 
+    #[allow(clippy::should_implement_trait, reason = "not the truncating division of `/`")]
     /// Floor division (toward minus infinity). Division by a constant zero gives zero.
     pub fn div(self, other: impl Into<Int>) -> Int {
         arith::div(self, other.into())
@@ -84,6 +85,7 @@ impl Int {
         (self + other - Int::new(1)).div(other)
     }
 
+    #[allow(clippy::should_implement_trait, reason = "not the remainder of `%`")]
     /// Remainder of the floor division (sign of the divisor).
     pub fn rem(self, other: impl Into<Int>) -> Int {
         arith::rem(self, other.into())

@@ -445,10 +445,13 @@ pub fn subst_vars(e: Expr, f: &dyn Fn(VarId) -> Option<Int>) -> Expr {
     })
 }
 
+/// What a load of a tensor at an index, in a compute type, is replaced by; nothing to keep it.
+pub type LoadMap<'f> = &'f mut dyn FnMut(TensorId, &[Int], DType) -> Option<Expr>;
+
 /// Replaces loads, also those within indices (innermost first). `f` gets the tensor and the rewritten index.
-pub fn map_loads(e: Expr, f: &mut dyn FnMut(TensorId, &[Int], DType) -> Option<Expr>) -> Expr {
+pub fn map_loads(e: Expr, f: LoadMap<'_>) -> Expr {
     // `rewrite` wants one closure; the recursion into indices needs the same one.
-    fn leaf(e: Expr, node: &Node, f: &mut dyn FnMut(TensorId, &[Int], DType) -> Option<Expr>) -> Option<Expr> {
+    fn leaf(e: Expr, node: &Node, f: LoadMap<'_>) -> Option<Expr> {
         match node {
             Node::Int(i) => Some(int(int_loads(*i, f))),
             Node::Load(t, index) => {
@@ -462,7 +465,7 @@ pub fn map_loads(e: Expr, f: &mut dyn FnMut(TensorId, &[Int], DType) -> Option<E
 }
 
 /// [`map_loads`] for the data atoms of an index expression.
-pub fn int_loads(i: Int, f: &mut dyn FnMut(TensorId, &[Int], DType) -> Option<Expr>) -> Int {
+pub fn int_loads(i: Int, f: LoadMap<'_>) -> Int {
     crate::sym::map_data(i, &mut |e| as_int(map_loads(e, f)))
 }
 

@@ -311,6 +311,7 @@ impl<'a> Gen<'a> {
     }
 
     /// Adds the products of one term to all accumulators.
+    #[allow(clippy::needless_range_loop, reason = "rows and groups number registers, streams and accumulators alike")]
     fn term(&mut self, tile: &Tile<'_>, accs: &mut [Vec<Reg>], quads: &[Reg]) {
         let (rows, groups) = (tile.rows.len(), tile.groups.len());
         // What there is less of is held in registers, the other streams by.
