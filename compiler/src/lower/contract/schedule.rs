@@ -192,7 +192,7 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
     let v_loads = match step(v.flat) {
         _ if v.data.is_some() => 1.0,
         Some(1) => 1.0,
-        Some(2) if s.lanes > 1 => 4.0,
+        Some(2) if s.lanes > 1 => 3.5,
         _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
         _ => 1.0,
     };

@@ -21,11 +21,26 @@ fn values(count: usize, seed: u64) -> Vec<f32> {
 }
 
 fn bytes(v: &[f32]) -> Vec<u8> {
-    v.iter().flat_map(|x| x.to_le_bytes()).collect()
+    encode(DType::F32, v)
 }
 
-fn floats(b: &[u8]) -> Vec<f32> {
-    b.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+fn encode(dtype: DType, v: &[f32]) -> Vec<u8> {
+    match dtype {
+        DType::F16 => v.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
+        DType::BF16 => v.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
+        DType::F64 => v.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect(),
+        _ => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+fn decode(dtype: DType, b: &[u8]) -> Vec<f32> {
+    let number = |c: &[u8]| match dtype {
+        DType::F16 => half::f16::from_le_bytes([c[0], c[1]]).to_f32(),
+        DType::BF16 => half::bf16::from_le_bytes([c[0], c[1]]).to_f32(),
+        DType::F64 => f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]) as f32,
+        _ => f32::from_le_bytes([c[0], c[1], c[2], c[3]]),
+    };
+    b.chunks_exact(dtype.size()).map(number).collect()
 }
 
 /// Processors of every kind of schedule.
@@ -42,7 +57,7 @@ fn value(i: Int, dims: &Dims) -> i64 {
 }
 
 /// Runs `kernel` in pieces and in one go; both must give the same.
-fn run(kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: TensorId, len: usize, dims: &Dims) -> Vec<f32> {
+fn run(program: &Program, kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: TensorId, len: usize, dims: &Dims) -> Vec<f32> {
     verify(&kernel.kernel).unwrap();
     let units = kernel.tiles.map_or(1, |t| value(t, dims));
     let scalars: Vec<i64> = kernel.scalars.iter().map(|s| value(*s, dims)).collect();
@@ -50,8 +65,8 @@ fn run(kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: Tens
         .bindings
         .iter()
         .map(|b| match b {
-            Binding::Tensor(t) if *t == out => vec![0xff; 4 * len],
-            Binding::Tensor(t) => bytes(&tensors(*t)),
+            Binding::Tensor(t) if *t == out => vec![0xff; program.tensor(out).dtype.size() * len],
+            Binding::Tensor(t) => encode(program.tensor(*t).dtype, &tensors(*t)),
             Binding::Packed(_, bytes) => bytes.to_vec(),
             Binding::Scratch(dtype, n) => vec![0; dtype.size() * value(*n, dims) as usize],
         })
@@ -67,7 +82,7 @@ fn run(kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: Tens
                 .collect();
             assert_eq!(interp::run(&kernel.kernel, &mut memory, &scalars, range.clone(), 1 << 40), Ok(0));
         }
-        floats(&data[at])
+        decode(program.tensor(out).dtype, &data[at])
     };
     let whole = go(&[0..units]);
     let split = units / 3;
@@ -87,7 +102,7 @@ fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Ve
     };
     for cpu in &cpus() {
         let kernel = lower(&cx.program, cpu, &c, sum, out, &out_vars, epilogue).expect("a schedule");
-        let got = run(&kernel, tensors, out, expected.len(), dims);
+        let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
         for (k, (g, e)) in got.iter().zip(expected).enumerate() {
             assert_eq!(g, e, "element {k} on {}:\n{}", cpu.name, kernel.kernel);
         }
@@ -162,6 +177,35 @@ fn products_of_run_time_operands() {
         product(m, k, n, [false, false], true, false);
         product(m, k, n, [true, false], false, false);
         product(m, k, n, [true, false], true, false);
+    }
+}
+
+#[test]
+fn products_of_other_float_types() {
+    for dtype in [DType::F64, DType::F16, DType::BF16] {
+        for (m, k, n, constant, transposed) in
+            [(7, 9, 11, true, false), (5, 16, 9, false, false), (3, 13, 6, false, true), (1, 40, 21, true, true)]
+        {
+            let mut cx = Cx::new();
+            let (a, b) = (values(m * k, 1), values(k * n, 2));
+            let ta = cx.input("a", dtype, ints(&[m, k]));
+            let (d0, d1) = if transposed { (n, k) } else { (k, n) };
+            let tb = if constant {
+                cx.constant(dtype, &[d0, d1], encode(dtype, &b))
+            } else {
+                cx.input("b", dtype, ints(&[d0, d1]))
+            };
+            let sum = cx.reduce(ReduceKind::Sum, dtype, ints(&[m, n]), &ints(&[k]), |i, r| {
+                let at = if transposed { vec![i[1], r[0]] } else { vec![r[0], i[1]] };
+                let x = expr::load(ta, dtype, vec![i[0], r[0]]);
+                expr::bin(Func2::Mul, x, expr::load(tb, dtype, at))
+            });
+            let at = |x: usize, j: usize| if transposed { b[j * k + x] } else { b[x * n + j] };
+            let all = (0..m * n).map(|e| (0..k).map(|x| a[e / n * k + x] * at(x, e % n)).sum::<f32>());
+            let expected = decode(dtype, &encode(dtype, &all.collect::<Vec<_>>()));
+            let tensors = |t: TensorId| if t == ta { a.clone() } else { b.clone() };
+            check(&cx, sum, sum, &tensors, &vec![], &expected);
+        }
     }
 }
 

@@ -411,10 +411,22 @@ impl<'a> Gen<'a> {
                 b.splat(x, lanes)
             }
             Some(1) => b.load(buf, index, 0, lanes),
-            // Every second element of two vectors, the second of which ends with the last one needed.
             Some(2) => {
-                let (low, high) = (b.load(buf, index, 0, lanes), b.load(buf, index, i64::from(lanes) - 1, lanes));
-                let picks = (0..lanes).map(|l| if 2 * l < lanes { 2 * l } else { 2 * l + 1 }).collect();
+                let (l, near) = (i64::from(lanes), self.neighbours(flat));
+                let b = &mut self.e.b;
+                // Every second element of two vectors. Neighbouring terms read the elements between, and share loads;
+                // where there are none, the second vector ends with the last element needed.
+                let (from, second, odd) = match near {
+                    [_, Some(true)] => (-1, l - 1, 1),
+                    [Some(true), _] => (0, l, 0),
+                    _ => (0, l - 1, 0),
+                };
+                let (low, high) = (b.load(buf, index, from, lanes), b.load(buf, index, second, lanes));
+                let overlap = (l - (second - from)) as u16;
+                let picks = (0..lanes)
+                    .map(|i| 2 * i + odd)
+                    .map(|i| if i < lanes { i } else { i + overlap })
+                    .collect();
                 b.shuffle(low, high, picks)
             }
             _ => {
@@ -424,6 +436,17 @@ impl<'a> Gen<'a> {
                 v
             }
         }
+    }
+
+    /// Whether the elements after and before the current one certainly exist: those of neighbouring terms. The one before
+    /// is named only where the one after is not better: so that pairs of terms read the same vectors.
+    fn neighbours(&self, flat: Int) -> [Option<bool>; 2] {
+        let next = self.form.ks.iter().find(|k| coef(flat, **k) == Some(Int::new(1)));
+        let Some(k) = next else { return [None, None] };
+        let at = self.e.vars.get(k).and_then(|r| self.e.b.const_i64(*r));
+        let (Some(at), Some(n)) = (at, extent(*k).as_const()) else { return [None, None] };
+        let before = at >= 1 && (at % 2 == 1 || at + 1 == n);
+        [Some(at + 1 < n), Some(before)]
     }
 
     fn finish_tile(&mut self, tile: &Tile<'_>) {
