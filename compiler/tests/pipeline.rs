@@ -130,3 +130,82 @@ fn padding_and_transposition_move_elements() {
     assert_eq!(out[1].0, [5, 3]);
     assert_eq!(out[1].1, [0.0, 1.0, 4.0, 0.0, 2.0, 5.0, 0.0, 3.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
 }
+
+#[test]
+fn sums_that_are_joined_keep_their_places() {
+    // Relu(x W1) beside Relu(x W2): the sums are smaller than the tensor that they end in.
+    let mut n = Net::new();
+    let x = n.input("x", &["2", "3"]);
+    let w1 = n.constant(&[3, 2], &[1.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+    let w2 = n.constant(&[3, 2], &[0.0, 0.0, 0.0, 0.0, 1.0, -1.0]);
+    let (a, b) = (n.node("MatMul", &[x, w1], &[]), n.node("MatMul", &[x, w2], &[]));
+    let (a, b) = (n.node("Relu", &[a], &[]), n.node("Relu", &[b], &[]));
+    let y = n.node("Concat", &[a, b], &[("axis", Attr::Int(1))]);
+    n.output(y);
+    let out = run(&n.pack(), &[(&[2, 3], &[1.0, 2.0, 3.0, -4.0, 5.0, -6.0])]);
+    assert_eq!(out[0].1, [1.0, 2.0, 3.0, 0.0, 0.0, 5.0, 0.0, 6.0]);
+}
+
+impl Net {
+    /// An `If` whose branches are one node each on outer values.
+    fn choice(&mut self, cond: ValueId, then: (&str, Vec<ValueId>), other: (&str, Vec<ValueId>)) -> ValueId {
+        let mut branch = |(op, inputs): (&str, Vec<ValueId>)| {
+            let mut inner = Net { module: std::mem::take(&mut self.module) };
+            let before = inner.module.main.nodes.len();
+            let out = inner.node(op, &inputs, &[]);
+            let nodes = inner.module.main.nodes.split_off(before);
+            self.module = inner.module;
+            Attr::Region(graphmend_compiler::graph::Region { outputs: vec![out], nodes, ..Default::default() })
+        };
+        let (then, other) = (branch(then), branch(other));
+        self.node("If", &[cond], &[("then_branch", then), ("else_branch", other)])
+    }
+
+    fn ints(&mut self, values: &[i64]) -> ValueId {
+        let id = self.module.add_value("ints", ValueType::Unknown);
+        self.module.main.constants.push((id, Arc::new(TensorData::from_i64s(values))));
+        id
+    }
+}
+
+#[test]
+fn a_branch_on_data_takes_either_side_and_either_shape() {
+    let mut n = Net::new();
+    let x = n.input("x", &["4"]);
+    let zero = n.constant(&[], &[0.0]);
+    let axes = n.ints(&[0]);
+    let sum = n.node("ReduceSum", &[x, axes], &[("keepdims", Attr::Int(0))]);
+    let cond = n.node("Greater", &[sum, zero], &[]);
+    let (start, end) = (n.ints(&[1]), n.ints(&[3]));
+    let y = n.choice(cond, ("Slice", vec![x, start, end]), ("Neg", vec![x]));
+    let z = n.node("Abs", &[y], &[]);
+    n.output(y);
+    n.output(z);
+    let model = n.pack();
+    let yes = run(&model, &[(&[4], &[1.0, 2.0, -1.0, 4.0])]);
+    assert_eq!(yes, [(vec![2], vec![2.0, -1.0]), (vec![2], vec![2.0, 1.0])]);
+    let no = run(&model, &[(&[4], &[1.0, 2.0, -1.0, -4.0])]);
+    assert_eq!(no, [(vec![4], vec![-1.0, -2.0, 1.0, 4.0]), (vec![4], vec![1.0, 2.0, 1.0, 4.0])]);
+    assert_eq!(run(&model, &[(&[4], &[1.0, 2.0, -1.0, 4.0])]), yes);
+}
+
+#[test]
+fn a_guard_on_shapes_becomes_a_check() {
+    // squeeze(x, 1) if that dimension is 1, else x; then a product that takes rank 2 alone.
+    let mut n = Net::new();
+    let x = n.input("x", &["2", "mid", "3"]);
+    let shape = n.node("Shape", &[x], &[]);
+    let one = n.ints(&[1]);
+    let mid = n.node("Gather", &[shape, one], &[("axis", Attr::Int(0))]);
+    let cond = n.node("Equal", &[mid, one], &[]);
+    let y = n.choice(cond, ("Squeeze", vec![x, one]), ("Identity", vec![x]));
+    let w = n.constant(&[3, 1], &[1.0, 10.0, 100.0]);
+    let z = n.node("Gemm", &[y, w], &[]);
+    n.output(z);
+    let model = n.pack();
+    let out = run(&model, &[(&[2, 1, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])]);
+    assert_eq!(out, [(vec![2, 1], vec![321.0, 654.0])]);
+    let mut s = model.session().expect("session");
+    let error = s.run(&[TensorRef::new(&[0f32; 12], &[2, 2, 3])]).expect_err("the guard");
+    assert!(model.explain(error).contains("takes no input of this shape"), "{}", model.explain(error));
+}
