@@ -406,6 +406,18 @@ fn to_f32(v: Wide) -> f32 {
     }
 }
 
+/// The `f32` next to `x` whose last bit is set, if `x` is none itself. Rounding that to a half type gives the same as rounding
+/// `x`; the nearest `f32` would not, nor do the `half` crate's own conversions, which drop the low 32 bits.
+fn round_to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    let back = near as f64;
+    if back == x || x.is_nan() {
+        return near;
+    }
+    let toward_zero = near.to_bits() - (back.abs() > x.abs()) as u32;
+    f32::from_bits(toward_zero | 1)
+}
+
 /// One lane converted from type `from` to type `to`. For a half type as target the result is the rounded value as `F32`
 /// bits, as [`Op::Cast`](super::ir::Op::Cast) defines it.
 pub fn cast(to: DType, from: DType, bits: u64) -> u64 {
@@ -434,13 +446,13 @@ pub fn cast(to: DType, from: DType, bits: u64) -> u64 {
         }
         .to_bits(),
         DType::F16 => match v {
-            Wide::Double(x) => f16::from_f64(x),
+            Wide::Double(x) => f16::from_f32(round_to_odd(x)),
             other => f16::from_f32(to_f32(other)),
         }
         .to_f32()
         .bits(),
         DType::BF16 => match v {
-            Wide::Double(x) => bf16::from_f64(x),
+            Wide::Double(x) => bf16::from_f32(round_to_odd(x)),
             other => bf16::from_f32(to_f32(other)),
         }
         .to_f32()
@@ -461,4 +473,24 @@ pub fn from_f64(elem: DType, v: f64) -> u64 {
 /// The value of an integer or `Bool` lane as `i64` (`U64` wraps).
 pub fn to_i64(elem: DType, bits: u64) -> i64 {
     cast(DType::I64, elem, bits) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_round_to_half_types_once() {
+        // Just above the middle between 1 and the next number, by less than binary32 can tell.
+        for (to, fraction) in [(DType::F16, 10), (DType::BF16, 7)] {
+            let step = 1.0 / (1u64 << fraction) as f64;
+            let little = 1.0 / (1u64 << 45) as f64;
+            let rounded = |x: f64| f32::from_bits(cast(to, DType::F64, x.to_bits()) as u32) as f64;
+            assert_eq!(rounded(1.0 + step / 2.0 + little), 1.0 + step);
+            assert_eq!(rounded(1.0 + step / 2.0), 1.0);
+            assert_eq!(rounded(-1.0 - 1.5 * step + little), -1.0 - step);
+            assert_eq!(rounded(-1.0 - 1.5 * step), -1.0 - 2.0 * step);
+            assert!(rounded(f64::NAN).is_nan());
+        }
+    }
 }

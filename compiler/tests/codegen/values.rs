@@ -42,6 +42,10 @@ fn mask(elem: DType) -> u64 {
     }
 }
 
+/// What lies just above the middle between 1 and the next number, by less than `F32` can tell.
+const ABOVE_TIE_F16: f64 = 1.0 / (1u64 << 11) as f64 + 1.0 / (1u64 << 45) as f64;
+const ABOVE_TIE_BF16: f64 = 1.0 / (1u64 << 8) as f64 + 1.0 / (1u64 << 45) as f64;
+
 /// Values at the edges of a type.
 pub(crate) fn edges(elem: DType) -> Vec<u64> {
     match elem {
@@ -58,7 +62,7 @@ pub(crate) fn edges(elem: DType) -> Vec<u64> {
             0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -2.5, 3.5, 0.3, -0.3, 7.25, -7.75, 0.49999999999999994,
             4503599627370495.5, -4503599627370496.5, 127.5, -128.9, 255.5, 32768.0, 65519.99999, 65520.0, 1e-8, 2147483647.5,
             -2147483649.0, 4294967295.5, 9.223372036854776e18, 1.8446744073709552e19, -1e30, 1e300, 1e39, 1e-310, 5e-324,
-            1e-46, f64::MIN_POSITIVE, f64::MAX, f64::MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
+            1e-46, f64::MIN_POSITIVE, 1.0 + ABOVE_TIE_F16, -1.0 - ABOVE_TIE_BF16, f64::MAX, f64::MIN, f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
         ]
         .iter()
         .map(|v: &f64| v.to_bits())
