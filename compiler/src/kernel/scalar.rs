@@ -92,21 +92,13 @@ macro_rules! int_lane {
             #[inline(always)]
             fn shl(self, o: Self) -> Self {
                 let count = o.bits();
-                if count < <$t>::BITS as u64 {
-                    self << count
-                } else {
-                    0
-                }
+                if count < <$t>::BITS as u64 { self << count } else { 0 }
             }
             #[inline(always)]
             fn shr(self, o: Self) -> Self {
                 let count = o.bits();
                 let fill: fn($t) -> $t = $fill;
-                if count < <$t>::BITS as u64 {
-                    self >> count
-                } else {
-                    fill(self)
-                }
+                if count < <$t>::BITS as u64 { self >> count } else { fill(self) }
             }
             #[inline(always)]
             fn popcnt(self) -> Self {
@@ -161,22 +153,14 @@ macro_rules! float_lane {
                 if self.is_nan() || o.is_nan() {
                     return self + o;
                 }
-                if self < o || (self == o && self.is_sign_negative()) {
-                    self
-                } else {
-                    o
-                }
+                if self < o || (self == o && self.is_sign_negative()) { self } else { o }
             }
             #[inline(always)]
             fn max(self, o: Self) -> Self {
                 if self.is_nan() || o.is_nan() {
                     return self + o;
                 }
-                if self > o || (self == o && self.is_sign_positive()) {
-                    self
-                } else {
-                    o
-                }
+                if self > o || (self == o && self.is_sign_positive()) { self } else { o }
             }
             #[inline(always)]
             fn neg(self) -> Self {
@@ -322,12 +306,8 @@ pub fn bin(op: BinOp, elem: DType, a: u64, b: u64) -> Option<u64> {
 /// `a * b + c` with one rounding; `None` for types other than `F32` and `F64`.
 pub fn fma(elem: DType, a: u64, b: u64, c: u64) -> Option<u64> {
     match elem {
-        DType::F32 => {
-            Some(f32::fma(Lane::from_bits(a), Lane::from_bits(b), Lane::from_bits(c)).bits())
-        }
-        DType::F64 => {
-            Some(f64::fma(Lane::from_bits(a), Lane::from_bits(b), Lane::from_bits(c)).bits())
-        }
+        DType::F32 => Some(f32::fma(Lane::from_bits(a), Lane::from_bits(b), Lane::from_bits(c)).bits()),
+        DType::F64 => Some(f64::fma(Lane::from_bits(a), Lane::from_bits(b), Lane::from_bits(c)).bits()),
         _ => None,
     }
 }

@@ -54,13 +54,15 @@ impl Loaded {
 /// Targets that this machine can run, from the plainest.
 pub(crate) fn runnable() -> Vec<(&'static str, Target)> {
     let here = native().expect("this machine's instruction set is known");
-    targets().into_iter().filter(|(_, target)| target.arch == here.arch && here.features.contains(target.features)).collect()
+    targets()
+        .into_iter()
+        .filter(|(_, target)| target.arch == here.arch && here.features.contains(target.features))
+        .collect()
 }
 
 /// All targets that code is generated for.
 pub(crate) fn targets() -> Vec<(&'static str, Target)> {
-    let names =
-        ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "rpi3", "rpi5", "riscv64", "rv64gcv", "spacemit-x60"];
+    let names = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "rpi3", "rpi5", "riscv64", "rv64gcv", "spacemit-x60"];
     let find = |name| lookup(name).unwrap_or_else(|| panic!("no target {name}"));
     names.into_iter().map(|name| (name, Target::from(&find(name)))).collect()
 }
@@ -90,11 +92,7 @@ pub(crate) const EMULATED: [Emulated; 4] = [
     Emulated {
         name: "spacemit-x60",
         gcc: "riscv64-linux-gnu-gcc",
-        qemu: &[
-            "qemu-riscv64",
-            "-cpu",
-            "rv64,v=true,vlen=256,vext_spec=v1.0,zba=true,zbb=true,zbc=true,zbs=true",
-        ],
+        qemu: &["qemu-riscv64", "-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0,zba=true,zbb=true,zbc=true,zbs=true"],
     },
 ];
 

@@ -131,8 +131,10 @@ fn check(case: &Case, all_lanes: &[u16], constant: Option<u64>) {
 
 /// Every operation for lane counts that use all kinds of pieces, on an emulated machine.
 pub(crate) fn check_emulated(machine: &Emulated) {
-    let cases: Vec<Case> =
-        [un_cases(), bin_cases(), cmp_cases(), other_cases(), cast_cases(), half_cases()].into_iter().flatten().collect();
+    let cases: Vec<Case> = [un_cases(), bin_cases(), cmp_cases(), other_cases(), cast_cases(), half_cases()]
+        .into_iter()
+        .flatten()
+        .collect();
     let mut tried = Vec::new();
     let mut jobs = Vec::new();
     for case in &cases {
@@ -318,7 +320,9 @@ fn operations_with_a_constant_give_the_interpreters_lanes() {
         let constants = edges(case.ins[1]);
         // All divisors of the widest and the narrowest types and all counts of shifts; else a few.
         let all = match case.ins[1] {
-            DType::I64 | DType::U64 | DType::I8 | DType::U8 => case.name.starts_with("Div") || case.name.starts_with("Sh"),
+            DType::I64 | DType::U64 | DType::I8 | DType::U8 => {
+                case.name.starts_with("Div") || case.name.starts_with("Sh")
+            }
             _ => false,
         };
         for bits in constants.into_iter().step_by(if all { 1 } else { 7 }) {

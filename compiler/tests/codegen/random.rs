@@ -115,7 +115,11 @@ impl Maker {
                 (ty, Op::Un(op, a))
             }
             5 => {
-                let op = if elem == DType::Bool { Cmp::Ne } else { self.pick(&[Cmp::Eq, Cmp::Lt, Cmp::Le, Cmp::Gt, Cmp::Ge]) };
+                let op = if elem == DType::Bool {
+                    Cmp::Ne
+                } else {
+                    self.pick(&[Cmp::Eq, Cmp::Lt, Cmp::Le, Cmp::Gt, Cmp::Ge])
+                };
                 let b = self.operand(out, ty);
                 (Type { elem: DType::Bool, lanes }, Op::Cmp(op, a, b))
             }
@@ -133,7 +137,8 @@ impl Maker {
             }
             8 => {
                 let b = self.operand(out, ty);
-                let picks: Vec<u16> = (0..self.pick(&[1, 2, 4, 8])).map(|_| self.rng.below(2 * lanes as u64) as u16).collect();
+                let picks: Vec<u16> =
+                    (0..self.pick(&[1, 2, 4, 8])).map(|_| self.rng.below(2 * lanes as u64) as u16).collect();
                 (Type { elem, lanes: picks.len() as u16 }, Op::Shuffle(a, b, picks))
             }
             9 => (Type { elem, lanes: 1 }, Op::Extract(a, self.rng.below(lanes as u64) as u16)),
@@ -226,7 +231,8 @@ impl Maker {
 
 pub(crate) fn make(seed: u64) -> Kernel {
     let read = [DType::F32, DType::U8, DType::I64, DType::Bool, DType::I32, DType::I8];
-    let write = [DType::F32, DType::F16, DType::F64, DType::I8, DType::U16, DType::I32, DType::I64, DType::Bool, DType::BF16];
+    let write =
+        [DType::F32, DType::F16, DType::F64, DType::I8, DType::U16, DType::I32, DType::I64, DType::Bool, DType::BF16];
     let params = read.iter().map(|d| (*d, Access::Read)).chain(write.iter().map(|d| (*d, Access::Write)));
     let mut maker = Maker {
         rng: Rng(seed),

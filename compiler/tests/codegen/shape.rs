@@ -74,7 +74,8 @@ pub(crate) fn gemms() -> Vec<(Kernel, Call)> {
     for how in [Broadcast::Shuffle, Broadcast::Extract, Broadcast::Load] {
         for (rows, cols) in [(4, 8), (8, 12), (12, 12)] {
             let kernel = gemm(20, rows, cols, how);
-            let floats = |count: usize| (0..count).flat_map(|i| ((i * 37 % 101) as f32 * 0.25 - 9.0).to_le_bytes()).collect();
+            let floats =
+                |count: usize| (0..count).flat_map(|i| ((i * 37 % 101) as f32 * 0.25 - 9.0).to_le_bytes()).collect();
             let bufs = vec![floats(20 * rows), floats(20 * cols), floats(rows * cols)];
             out.push((kernel, Call { bufs, scalars: Vec::new(), tile: (0, 0) }));
         }

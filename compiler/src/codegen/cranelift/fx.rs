@@ -4,9 +4,7 @@ use super::isa::Isa;
 use super::legal::Caps;
 use crate::dtype::DType;
 use crate::kernel::ir::{Kernel, Op, Reg, Type};
-use cranelift_codegen::ir::{
-    Endianness, InstBuilder, MemFlagsData, Type as Clif, Value, types,
-};
+use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type as Clif, Value, types};
 use cranelift_frontend::{FunctionBuilder, Variable};
 use std::collections::HashMap;
 

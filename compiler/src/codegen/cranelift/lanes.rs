@@ -150,7 +150,8 @@ impl Fx<'_, '_> {
         let clif = clif_vector(elem, width);
         let mut masks = Vec::new();
         let (first, rest) = pieces.split_first()?;
-        for (step, other) in rest.iter().enumerate().map(|(i, p)| (i, *p)).chain(rest.is_empty().then_some((0, *first))) {
+        for (step, other) in rest.iter().enumerate().map(|(i, p)| (i, *p)).chain(rest.is_empty().then_some((0, *first)))
+        {
             let mask = core::array::from_fn(|byte| {
                 let (i, part) = (byte / width as usize, (byte % width as usize) as u8);
                 let (piece, lane) = full[i];
