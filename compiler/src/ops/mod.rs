@@ -21,6 +21,7 @@ mod deform;
 mod det;
 mod einsum;
 mod fourier;
+mod embed_norm;
 mod gather;
 mod grid;
 mod heads;
@@ -90,6 +91,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         det::TABLE,
         einsum::TABLE,
         fourier::TABLE,
+        embed_norm::TABLE,
         gather::TABLE,
         grid::TABLE,
         integer::TABLE,
