@@ -3,7 +3,8 @@
 
 use super::form::extent;
 use super::schedule::Group;
-use super::tile::{Gen, Stream};
+use super::operand::Stream;
+use super::tile::Gen;
 use crate::kernel::ir::{Buf, Horizontal, Reg, Type, Var};
 use crate::sym::VarId;
 
@@ -88,7 +89,8 @@ impl Gen<'_> {
         self.at_group(dots.n0, dots.columns[g]);
         let index = self.e.int(self.form.ops[self.s.vec].flat);
         let buf = direct(&self.v);
-        self.e.b.load(buf, index, 0, lanes)
+        let v = self.e.b.load(buf, index, 0, lanes);
+        self.widened(v)
     }
 
     fn row(&mut self, dots: &Dots<'_>, r: usize, lanes: u16) -> Reg {
@@ -98,7 +100,8 @@ impl Gen<'_> {
         }
         let index = self.e.int(self.form.ops[1 - self.s.vec].flat);
         let buf = direct(&self.b);
-        self.e.b.load(buf, index, 0, lanes)
+        let b = self.e.b.load(buf, index, 0, lanes);
+        self.widened(b)
     }
 
     fn finish_dots(&mut self, dots: &Dots<'_>) {

@@ -32,6 +32,8 @@ pub(super) struct Form {
     pub out: Int,
     /// The element stored, with loads at row-major positions; a load of the sum stands for the sum.
     pub epilogue: Expr,
+    /// For products of bytes summed in 32-bit integers: how many of them a sum in `F32` holds exactly.
+    pub exact: Option<i64>,
 }
 
 /// The coefficient of `v` in an affine position; `None` if it is not affine in `v`.
@@ -84,7 +86,12 @@ impl Form {
             ops: operands(program, c)?,
             out,
             epilogue: emit::linearize(program, epilogue, &|t| t == sum),
+            exact: None,
         };
+        if c.dtype == DType::I32 {
+            let most = |t: TensorId| if program.tensor(t).dtype == DType::U8 { 255 } else { 128 };
+            form.exact = Some((1 << 24) / (most(c.lhs.0) * most(c.rhs.0)));
+        }
         form.drop_units();
         form.order_terms();
         while form.join_some(sum) {}
@@ -119,6 +126,25 @@ impl Form {
         }
         steps.sort_by_key(|(step, _)| core::cmp::Reverse(*step));
         self.ks = steps.into_iter().map(|(_, k)| k).collect();
+    }
+
+    /// Number of terms, where it is known.
+    pub(super) fn terms(&self) -> Option<i64> {
+        Int::product(&self.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>()).as_const()
+    }
+
+    /// How many steps of the outermost reduced index may be summed before the sum is put away as an integer; nothing if
+    /// all. `Err` if not even one may.
+    pub(super) fn block(&self) -> Result<Option<i64>, ()> {
+        let Some(exact) = self.exact else { return Ok(None) };
+        if self.terms().is_some_and(|n| n <= exact) {
+            return Ok(None);
+        }
+        let inner = Int::product(&self.ks.iter().skip(1).map(|k| extent(*k)).collect::<Vec<_>>());
+        match inner.as_const() {
+            Some(n) if n <= exact => Ok(Some(exact / n.max(1))),
+            _ => Err(()),
+        }
     }
 
     /// Joins two adjacent indices that every position goes through as through one; false when there are none.
@@ -185,4 +211,9 @@ fn joins(i: Int, outer: VarId, inner: VarId) -> bool {
 /// Element types that the generated kernels compute in.
 pub(super) fn computes(dtype: DType) -> bool {
     matches!(dtype.compute(), DType::F32 | DType::F64)
+}
+
+/// The type in which products of elements of `dtype` are summed: bytes in `F32`, exactly.
+pub(super) fn inner(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

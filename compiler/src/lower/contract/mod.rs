@@ -10,6 +10,7 @@
 mod dot;
 mod form;
 mod nest;
+mod operand;
 mod pack;
 mod range;
 mod schedule;
@@ -30,7 +31,8 @@ use form::{Form, Operand, extent, varies};
 use schedule::Schedule;
 use std::sync::Arc;
 use target::Target;
-use tile::{Gen, Stream};
+use operand::Stream;
+use tile::Gen;
 
 /// Widest vectors, in bits, that the code generator takes.
 const VECTOR_BITS: u32 = 128;
@@ -55,13 +57,25 @@ pub fn recognise(program: &Program, t: TensorId) -> Option<Contraction> {
     let tensor = program.tensor(t);
     let Def::Reduce { vars, rvars, kind: ReduceKind::Sum, body } = &tensor.def else { return None };
     let Node::Bin(Func2::Mul, a, b) = body.node() else { return None };
-    let (Node::Load(a, ia), Node::Load(b, ib)) = (a.node(), b.node()) else { return None };
-    let float = |t: TensorId| form::computes(program.tensor(t).dtype);
-    if !form::computes(tensor.dtype) || !float(a) || !float(b) {
-        return None;
-    }
+    let (a, ia) = factor(program, a, tensor.dtype)?;
+    let (b, ib) = factor(program, b, tensor.dtype)?;
     let c = Contraction { vars: vars.clone(), rvars: rvars.clone(), lhs: (a, ia), rhs: (b, ib), dtype: tensor.dtype };
     form::operands(program, &c).map(|_| c)
+}
+
+/// A factor of a sum of type `sum`: an element of a float tensor, or a byte for sums in 32-bit integers.
+fn factor(program: &Program, e: Expr, sum: DType) -> Option<(TensorId, Vec<Int>)> {
+    let (load, bytes) = match e.node() {
+        Node::Cast(DType::I32, inner) if sum == DType::I32 => (inner, true),
+        _ => (e, false),
+    };
+    let Node::Load(t, index) = load.node() else { return None };
+    let stored = program.tensor(t).dtype;
+    let fits = match bytes {
+        true => matches!(stored, DType::I8 | DType::U8),
+        false => form::computes(sum) && form::computes(stored),
+    };
+    fits.then_some((t, index))
 }
 
 /// Lowers `c`, whose sum is tensor `sum`, with what follows: the element of `out` at `out_vars` is `epilogue`, in terms of
@@ -78,6 +92,9 @@ pub fn lower(
 ) -> Option<LoweredKernel> {
     debug_assert!(out_vars.is_empty() || Int::product(&extents(out_vars)) == Int::product(&extents(&c.vars)));
     let form = Form::of(program, c, sum, epilogue)?;
+    if form.block().is_err() {
+        return None;
+    }
     let target = Target::of(cpu, c.dtype, VECTOR_BITS);
     let schedule = schedule::choose(&form, &target)?;
     generate(program, &form, target, schedule, sum, out)
@@ -109,7 +126,7 @@ fn generate(
     let b = stream(&mut e, b, &outside, &|source, batch| {
         if own { None } else { pack::rows(source, batch, &s.m, &form.ks, s.mr as i64) }
     });
-    let mut generator = Gen { e, form, s, target, v, b, sum, out };
+    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default() };
     let units = generator.run();
     Some(generator.e.finish(Some(units)))
 }
@@ -125,7 +142,7 @@ fn stream(
     if let Some(packed) = op.data.as_ref().and_then(|source| pack(source, &batch)) {
         let index: Vec<Int> = batch.iter().map(|v| Int::var(*v)).collect();
         let batch = flatten(&extents(&batch), &index) * packed.per_batch;
-        let dtype = op.data.as_ref().map_or(DType::F32, |s| s.dtype.compute());
+        let dtype = op.data.as_ref().map_or(DType::F32, |s| form::inner(s.dtype));
         return Stream::Packed { buf: e.packed_buf(dtype, Arc::new(packed.bytes)), batch };
     }
     Stream::Direct(e.tensor_buf(op.tensor, Access::Read))

@@ -1,6 +1,6 @@
 //! Which axis the lanes lie along, and how large the register tile is, by an estimate of cycles.
 
-use super::form::{Form, coef, extent, varies};
+use super::form::{Form, Operand, coef, extent, varies};
 use super::target::Target;
 use crate::sym::{Int, VarId};
 
@@ -121,7 +121,9 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     }
     if !found {
         let contiguous = |k: &VarId| [v, b].iter().all(|op| coef(op.flat, *k) == Some(Int::new(1)));
-        let dot = target.lanes > 1 && form.ks.last().is_some_and(contiguous);
+        // Only as many terms as one sum may hold.
+        let whole = form.exact.is_none_or(|most| form.terms().is_some_and(|n| n <= most));
+        let dot = whole && target.lanes > 1 && form.ks.last().is_some_and(contiguous);
         // The rows of a dot product are the same for all columns.
         let own = |x: &&VarId| !dot || !varies(b.flat, **x);
         add(in_v.iter().rfind(own).copied(), 1, dot);
@@ -196,10 +198,14 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
         _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
         _ => 1.0,
     };
+    // Bytes are converted, in about three instructions.
+    let narrow = |op: &Operand| form.exact.is_some() && op.data.is_none();
+    let v_loads = v_loads + if narrow(v) { 6.0 } else { 0.0 };
     let b_loads = match b.data.is_some() || quads(form, target, s) {
         true if target.by_element => rows.div_ceil(4),
         _ => rows,
     };
+    let b_loads = b_loads * if narrow(b) { 4 } else { 1 };
     let accumulators = rows * groups.len();
     let multiplies = accumulators as f64 / 2.0;
     let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;

@@ -29,6 +29,9 @@ fn encode(dtype: DType, v: &[f32]) -> Vec<u8> {
         DType::F16 => v.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect(),
         DType::BF16 => v.iter().flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()).collect(),
         DType::F64 => v.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect(),
+        DType::U8 => v.iter().map(|x| *x as u8).collect(),
+        DType::I8 => v.iter().map(|x| *x as i8 as u8).collect(),
+        DType::I32 => v.iter().flat_map(|x| (*x as i32).to_le_bytes()).collect(),
         _ => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
     }
 }
@@ -37,6 +40,7 @@ fn decode(dtype: DType, b: &[u8]) -> Vec<f32> {
     let number = |c: &[u8]| match dtype {
         DType::F16 => half::f16::from_le_bytes([c[0], c[1]]).to_f32(),
         DType::BF16 => half::bf16::from_le_bytes([c[0], c[1]]).to_f32(),
+        DType::I32 => i32::from_le_bytes([c[0], c[1], c[2], c[3]]) as f32,
         DType::F64 => f64::from_le_bytes([c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7]]) as f32,
         _ => f32::from_le_bytes([c[0], c[1], c[2], c[3]]),
     };
@@ -205,6 +209,42 @@ fn products_of_other_float_types() {
             let expected = decode(dtype, &encode(dtype, &all.collect::<Vec<_>>()));
             let tensors = |t: TensorId| if t == ta { a.clone() } else { b.clone() };
             check(&cx, sum, sum, &tensors, &vec![], &expected);
+        }
+    }
+}
+
+#[test]
+fn products_of_bytes_are_exact() {
+    // Extreme values, so that a float sum over all terms would round.
+    for (ta, tb) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
+        for (m, k, n, constant, transposed) in
+            [(7, 9, 11, true, false), (3, 1100, 9, false, false), (5, 1037, 6, true, false), (4, 40, 6, false, true), (2, 600, 3, false, true)]
+        {
+            let mut cx = Cx::new();
+            let extreme = |dtype: DType, count: usize, seed: u64| -> Vec<f32> {
+                let v = values(count, seed).into_iter();
+                let top = if dtype == DType::U8 { 255.0 } else { -128.0 };
+                v.map(|x| if x > -2.0 { top } else { x.abs() }).collect()
+            };
+            let (a, b) = (extreme(ta, m * k, 1), extreme(tb, k * n, 2));
+            let ia = cx.input("a", ta, ints(&[m, k]));
+            let (d0, d1) = if transposed { (n, k) } else { (k, n) };
+            let ib = if constant { cx.constant(tb, &[d0, d1], encode(tb, &b)) } else { cx.input("b", tb, ints(&[d0, d1])) };
+            let sum = cx.reduce(ReduceKind::Sum, DType::I32, ints(&[m, n]), &ints(&[k]), |i, r| {
+                let at = if transposed { vec![i[1], r[0]] } else { vec![r[0], i[1]] };
+                let x = expr::cast(DType::I32, expr::load(ia, ta, vec![i[0], r[0]]));
+                expr::bin(Func2::Mul, x, expr::cast(DType::I32, expr::load(ib, tb, at)))
+            });
+            // The remainder fits the tests' floats and shows an error of one.
+            let out = cx.map(DType::I32, ints(&[m, n]), |i| {
+                let sum = expr::load(sum, DType::I32, i.to_vec());
+                expr::bin(Func2::Rem, sum, expr::constant_i64(DType::I32, 65521))
+            });
+            let at = |x: usize, j: usize| if transposed { b[j * k + x] } else { b[x * n + j] };
+            let all = (0..m * n).map(|e| (0..k).map(|x| a[e / n * k + x] as i32 * at(x, e % n) as i32).sum::<i32>());
+            let expected: Vec<f32> = all.map(|v| (v % 65521) as f32).collect();
+            let tensors = |t: TensorId| if t == ia { a.clone() } else { b.clone() };
+            check(&cx, sum, out, &tensors, &vec![], &expected);
         }
     }
 }

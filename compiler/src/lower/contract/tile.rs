@@ -1,28 +1,14 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
-use super::form::{Form, coef, extent, varies};
-use super::schedule::{Group, Schedule, quads, ways};
+use super::form::{self, Form, coef, extent};
+use super::operand::{Places, Stream};
+use super::schedule::{Group, Schedule, ways};
 use super::target::Target;
 use crate::dtype::DType;
 use crate::kernel::ir::{Buf, Reg, Type, Var};
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId};
 use crate::te::TensorId;
-use crate::te::cx::flatten;
-
-/// How an operand is read.
-#[derive(Clone, Debug)]
-pub(super) enum Stream {
-    /// As it lies in its tensor.
-    Direct(Buf),
-    /// From data that lies as the tiles read it.
-    Packed {
-        /// The data.
-        buf: Buf,
-        /// First element of the current batch.
-        batch: Int,
-    },
-}
 
 /// The generator of one kernel.
 pub(super) struct Gen<'a> {
@@ -42,18 +28,26 @@ pub(super) struct Gen<'a> {
     pub sum: TensorId,
     /// Where the result goes.
     pub out: Buf,
+    /// What is known of positions.
+    pub places: Places,
 }
 
 /// A tile under construction.
-struct Tile<'t> {
-    rows: Vec<Vec<(VarId, Reg)>>,
-    n0: Reg,
-    groups: &'t [Group],
-    /// First packed element of the tile.
-    v_base: Option<Reg>,
-    b_base: Option<Reg>,
+pub(super) struct Tile<'t> {
+    /// Values of the row axes, by row.
+    pub rows: Vec<Vec<(VarId, Reg)>>,
+    /// The first new column.
+    pub n0: Reg,
+    /// The columns.
+    pub groups: &'t [Group],
+    /// First packed element of the tile, of the vector operand.
+    pub v_base: Option<Reg>,
+    /// The same of the broadcast operand.
+    pub b_base: Option<Reg>,
     /// `[way][row][group]`.
     accs: Vec<Vec<Vec<Var>>>,
+    /// The part of the outermost reduced index that is summed.
+    range: Option<(VarId, Reg, Reg)>,
 }
 
 /// The terms that one pass of the innermost loop adds.
@@ -67,8 +61,9 @@ struct Terms {
 }
 
 impl<'a> Gen<'a> {
+    /// The type of accumulators.
     pub(super) fn elem(&self) -> DType {
-        self.e.program.tensor(self.sum).dtype.compute()
+        form::inner(self.e.program.tensor(self.sum).dtype)
     }
 
     /// All of one tile: `rows` rows from `m0` on, the columns of `groups` relative to `n0`.
@@ -82,18 +77,47 @@ impl<'a> Gen<'a> {
         let v_base = self.packed_base(&v, n0, terms);
         let b_base = self.packed_base(&b, m0, terms);
         let count = ways(rows.len() * groups.len(), terms.as_const().unwrap_or(1));
-        let mut accs = vec![];
-        for _ in 0..count {
-            let mut way = vec![];
-            for _ in &rows {
-                way.push(groups.iter().map(|g| self.zero(g.lanes)).collect::<Vec<_>>());
-            }
-            accs.push(way);
+        let plan = self.plan(rows.len() * groups.len());
+        let block = self.form.block().ok().flatten().zip(self.form.ks.first().copied());
+        let Some((block, k)) = block else {
+            let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
+            let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: None };
+            self.terms(&tile, &plan, 0);
+            self.finish_tile(&tile, None);
+            return;
+        };
+        // Sums of as many products of bytes as floats hold exactly, put away as integers.
+        let ints: Vec<Vec<Var>> = rows
+            .iter()
+            .map(|_| groups.iter().map(|g| self.e.b.var(Type::vector(DType::I32, g.lanes))).collect())
+            .collect();
+        for (v, g) in ints.iter().flat_map(|row| row.iter().zip(groups)) {
+            let zero = self.e.b.int(Type::vector(DType::I32, g.lanes), 0);
+            self.e.b.set(*v, zero);
         }
-        let tile = Tile { rows, n0, groups, v_base, b_base, accs };
-        let plan = self.plan(tile.rows.len() * groups.len());
+        let (zero, end) = (self.e.b.i64(0), self.e.int(extent(k)));
+        let first = self.e.b.begin_for(zero, end, block);
+        let size = self.e.b.i64(block);
+        let next = self.e.b.add(first, size);
+        let last = self.e.b.min(next, end);
+        let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
+        let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: Some((k, first, last)) };
         self.terms(&tile, &plan, 0);
-        self.finish_tile(&tile);
+        for (r, row) in ints.iter().enumerate() {
+            for (g, v) in row.iter().enumerate() {
+                let part = self.total(&tile, r, g);
+                let part = self.e.b.cast(DType::I32, part);
+                let before = self.e.b.get(*v);
+                let sum = self.e.b.add(before, part);
+                self.e.b.set(*v, sum);
+            }
+        }
+        self.e.b.end();
+        self.finish_tile(&tile, Some(&ints));
+    }
+
+    fn zeros(&mut self, rows: usize, groups: &[Group]) -> Vec<Vec<Var>> {
+        (0..rows).map(|_| groups.iter().map(|g| self.zero(g.lanes)).collect()).collect()
     }
 
     fn zero(&mut self, lanes: u16) -> Var {
@@ -191,7 +215,10 @@ impl<'a> Gen<'a> {
 
     fn terms(&mut self, tile: &Tile<'_>, plan: &Terms, level: usize) {
         if let Some(k) = plan.loops.get(level) {
-            let (lo, hi) = (self.e.b.i64(0), self.e.int(extent(*k)));
+            let (lo, hi) = match tile.range {
+                Some((x, lo, hi)) if x == *k => (lo, hi),
+                _ => (self.e.b.i64(0), self.e.int(extent(*k))),
+            };
             let i = self.e.b.begin_for(lo, hi, 1);
             self.e.vars.insert(*k, i);
             self.terms(tile, plan, level + 1);
@@ -204,7 +231,8 @@ impl<'a> Gen<'a> {
             self.pass(tile, plan, zero, 1);
             return;
         };
-        match extent(k).as_const() {
+        let range = tile.range.filter(|(x, ..)| *x == k);
+        match extent(k).as_const().filter(|_| range.is_none()) {
             Some(n) => {
                 let main = n - n % times;
                 let hi = self.e.b.i64(main);
@@ -217,8 +245,15 @@ impl<'a> Gen<'a> {
             }
             None => {
                 let n = extent(k);
-                let (main, all) = (self.e.int(n.div(times) * times), self.e.int(n));
-                let i = self.e.b.begin_for(zero, main, times);
+                let (lo, main, all) = match range {
+                    Some((_, lo, hi)) => {
+                        let (count, size) = (self.e.b.sub(hi, lo), self.e.b.i64(times));
+                        let rest = self.e.b.rem(count, size);
+                        (lo, self.e.b.sub(hi, rest), hi)
+                    }
+                    None => (zero, self.e.int(n.div(times) * times), self.e.int(n)),
+                };
+                let i = self.e.b.begin_for(lo, main, times);
                 self.pass(tile, plan, i, times);
                 self.e.b.end();
                 if times > 1 {
@@ -241,26 +276,23 @@ impl<'a> Gen<'a> {
             let n = extent(*k).as_const().unwrap_or(1);
             points = points.iter().flat_map(|p| (0..n).map(move |x| [p.as_slice(), &[x]].concat())).collect();
         }
+        let zero = self.e.b.i64(0);
+        self.e.vars.extend(plan.full.iter().map(|k| (*k, zero)));
+        self.e.vars.extend(plan.part.map(|(k, _)| (k, i)));
+        self.places.known.clear();
         let mut step = 0;
         for u in 0..times {
             let mut quads = vec![];
             if let Some((k, _)) = plan.part {
                 let lane = u % i64::from(self.s.lanes);
-                let first = self.e.b.i64(u - lane);
-                let first = self.e.b.add(i, first);
-                self.e.vars.insert(k, first);
+                self.places.offsets = vec![(k, u - lane)];
                 if times - (u - lane) >= i64::from(self.s.lanes) && plan.full.is_empty() {
                     quads = self.quads(tile, k, lane as u16);
                 }
-                let u = self.e.b.i64(u);
-                let at = self.e.b.add(i, u);
-                self.e.vars.insert(k, at);
             }
             for p in &points {
-                for (k, x) in plan.full.iter().zip(p) {
-                    let x = self.e.b.i64(*x);
-                    self.e.vars.insert(*k, x);
-                }
+                self.places.offsets = plan.full.iter().copied().zip(p.iter().copied()).collect();
+                self.places.offsets.extend(plan.part.map(|(k, _)| (k, u)));
                 let way = step % accs.len();
                 self.term(tile, &mut accs[way], &quads);
                 step += 1;
@@ -274,25 +306,7 @@ impl<'a> Gen<'a> {
         plan.full.iter().chain(plan.part.iter().map(|(k, _)| k)).for_each(|k| {
             self.e.vars.remove(k);
         });
-    }
-
-    /// The broadcast operand of consecutive terms, where one vector load a row fetches it and multiplications take single
-    /// elements.
-    fn quads(&mut self, tile: &Tile<'_>, k: VarId, lane: u16) -> Vec<Reg> {
-        let op = &self.form.ops[1 - self.s.vec];
-        let Stream::Direct(buf) = self.b else { return vec![] };
-        if self.form.ks.last() != Some(&k) || !quads(self.form, &self.target, &self.s) {
-            return vec![];
-        }
-        let (flat, lanes) = (op.flat, self.s.lanes);
-        let mut out = vec![];
-        for row in &tile.rows {
-            self.at_row(row);
-            let index = self.e.int(flat);
-            let four = self.e.b.load(buf, index, 0, lanes);
-            out.push(self.e.b.shuffle(four, four, vec![lane; lanes as usize]));
-        }
-        out
+        self.places.offsets.clear();
     }
 
     pub(super) fn at_row(&mut self, row: &[(VarId, Reg)]) {
@@ -345,128 +359,33 @@ impl<'a> Gen<'a> {
         }
     }
 
-    /// Is the broadcast operand the same for all columns?
-    fn b_is_steady(&self) -> bool {
-        self.s.n.is_none_or(|n| !varies(self.form.ops[1 - self.s.vec].flat, n))
-    }
-
-    /// Position of the current term.
-    fn term_index(&mut self) -> Int {
-        let ks: Vec<Int> = self.form.ks.iter().map(|k| Int::var(*k)).collect();
-        flatten(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &ks)
-    }
-
-    fn v_value(&mut self, tile: &Tile<'_>, g: usize) -> Reg {
-        let group = tile.groups[g];
-        if let (Stream::Packed { buf, .. }, Some(base)) = (self.v.clone(), tile.v_base) {
-            let width: i64 = tile.groups.iter().map(|g| i64::from(g.lanes)).sum();
-            let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();
-            let term = self.term_index() * width + before;
-            let term = self.e.int(term);
-            let index = self.e.b.add(base, term);
-            return self.e.b.load(buf, index, 0, group.lanes);
+    /// The sum of all partial sums of an element.
+    fn total(&mut self, tile: &Tile<'_>, r: usize, g: usize) -> Reg {
+        let mut sums: Vec<Reg> = tile.accs.iter().map(|way| way[r][g]).map(|v| self.e.b.get(v)).collect();
+        while sums.len() > 1 {
+            sums = sums.chunks(2).map(|p| if let [x, y] = *p { self.e.b.add(x, y) } else { p[0] }).collect();
         }
-        let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
-        self.at_group(tile.n0, tile.groups[g]);
-        self.load(buf, self.form.ops[self.s.vec].flat, group.lanes)
+        sums[0]
     }
 
-    fn b_value(&mut self, tile: &Tile<'_>, r: usize, g: usize, quads: &[Reg]) -> Reg {
-        let lanes = tile.groups[g].lanes;
-        if let (Stream::Packed { buf, .. }, Some(base)) = (self.b.clone(), tile.b_base) {
-            let width = tile.rows.len() as i64;
-            let full = self.s.lanes as usize;
-            let fours = self.target.by_element && lanes == self.s.lanes && r - r % full + full <= tile.rows.len();
-            let first = if fours { r - r % full } else { r };
-            let term = self.term_index() * width + first as i64;
-            let term = self.e.int(term);
-            let index = self.e.b.add(base, term);
-            if fours {
-                let v = self.e.b.load(buf, index, 0, lanes);
-                return self.e.b.shuffle(v, v, vec![(r % full) as u16; full]);
-            }
-            let x = self.e.b.load(buf, index, 0, 1);
-            return self.e.b.splat(x, lanes);
-        }
-        if let Some(q) = quads.get(r)
-            && self.e.b.ty(*q).lanes == lanes
-        {
-            return *q;
-        }
-        let Stream::Direct(buf) = self.b else { unreachable!("packed operands have a base") };
-        self.at_row(&tile.rows[r]);
-        self.at_group(tile.n0, tile.groups[g]);
-        self.load(buf, self.form.ops[1 - self.s.vec].flat, lanes)
-    }
-
-    /// Loads at a position that moves with the lanes by its coefficient.
-    fn load(&mut self, buf: Buf, flat: Int, lanes: u16) -> Reg {
-        let step = self.s.n.and_then(|n| coef(flat, n)).unwrap_or(Int::new(0));
-        let index = self.e.int(flat);
-        let b = &mut self.e.b;
-        match step.as_const() {
-            _ if lanes == 1 => b.load(buf, index, 0, 1),
-            Some(0) => {
-                let x = b.load(buf, index, 0, 1);
-                b.splat(x, lanes)
-            }
-            Some(1) => b.load(buf, index, 0, lanes),
-            Some(2) => {
-                let (l, near) = (i64::from(lanes), self.neighbours(flat));
-                let b = &mut self.e.b;
-                // Every second element of two vectors. Neighbouring terms read the elements between, and share loads;
-                // where there are none, the second vector ends with the last element needed.
-                let (from, second, odd) = match near {
-                    [_, Some(true)] => (-1, l - 1, 1),
-                    [Some(true), _] => (0, l, 0),
-                    _ => (0, l - 1, 0),
-                };
-                let (low, high) = (b.load(buf, index, from, lanes), b.load(buf, index, second, lanes));
-                let overlap = (l - (second - from)) as u16;
-                let picks = (0..lanes)
-                    .map(|i| 2 * i + odd)
-                    .map(|i| if i < lanes { i } else { i + overlap })
-                    .collect();
-                b.shuffle(low, high, picks)
-            }
-            _ => {
-                self.e.lane = self.s.n.map(|n| (n, lanes));
-                let v = self.e.load_flat(buf, flat);
-                self.e.lane = None;
-                v
-            }
-        }
-    }
-
-    /// Whether the elements after and before the current one certainly exist: those of neighbouring terms. The one before
-    /// is named only where the one after is not better: so that pairs of terms read the same vectors.
-    fn neighbours(&self, flat: Int) -> [Option<bool>; 2] {
-        let next = self.form.ks.iter().find(|k| coef(flat, **k) == Some(Int::new(1)));
-        let Some(k) = next else { return [None, None] };
-        let at = self.e.vars.get(k).and_then(|r| self.e.b.const_i64(*r));
-        let (Some(at), Some(n)) = (at, extent(*k).as_const()) else { return [None, None] };
-        let before = at >= 1 && (at % 2 == 1 || at + 1 == n);
-        [Some(at + 1 < n), Some(before)]
-    }
-
-    fn finish_tile(&mut self, tile: &Tile<'_>) {
+    fn finish_tile(&mut self, tile: &Tile<'_>, ints: Option<&[Vec<Var>]>) {
         for r in 0..tile.rows.len() {
             for g in 0..tile.groups.len() {
-                let mut sums: Vec<Reg> = tile.accs.iter().map(|way| way[r][g]).map(|v| self.e.b.get(v)).collect();
-                while sums.len() > 1 {
-                    sums = sums.chunks(2).map(|p| if let [x, y] = *p { self.e.b.add(x, y) } else { p[0] }).collect();
-                }
+                let sum = match ints {
+                    Some(ints) => self.e.b.get(ints[r][g]),
+                    None => self.total(tile, r, g),
+                };
                 self.at_row(&tile.rows[r]);
                 self.at_group(tile.n0, tile.groups[g]);
-                self.store(sums[0], tile.groups[g]);
+                self.store(sum, tile.groups[g]);
             }
         }
     }
 
     /// The epilogue on finished sums of one group, and its store.
     pub(super) fn store(&mut self, sum: Reg, group: Group) {
-        let half = self.e.program.tensor(self.sum).dtype;
-        let sum = if half == half.compute() { sum } else { self.e.b.cast(half, sum) };
+        // Half types round here, bytes were summed as floats; otherwise this changes nothing.
+        let sum = self.e.b.cast(self.e.program.tensor(self.sum).dtype, sum);
         self.e.forget();
         self.e.locals.insert(self.sum, sum);
         self.e.lane = self.s.n.filter(|_| group.lanes > 1).map(|n| (n, group.lanes));

@@ -1,0 +1,209 @@
+//! Elements of the operands as vectors.
+
+use super::form::{coef, extent, varies};
+use super::schedule::quads;
+use super::tile::{Gen, Tile};
+use crate::kernel::ir::{Buf, Reg};
+use crate::sym::{Int, VarId};
+use crate::te::cx::flatten;
+use std::collections::HashMap;
+
+/// How an operand is read.
+#[derive(Clone, Debug)]
+pub(super) enum Stream {
+    /// As it lies in its tensor.
+    Direct(Buf),
+    /// From data that lies as the tiles read it.
+    Packed {
+        /// The data.
+        buf: Buf,
+        /// First element of the current batch.
+        batch: Int,
+    },
+}
+
+/// What is known of positions while a tile is generated.
+#[derive(Default)]
+pub(super) struct Places {
+    /// The current term, relative to the values that the reduced indices have as variables.
+    pub(super) offsets: Vec<(VarId, i64)>,
+    /// Coefficients of reduced indices.
+    steps: HashMap<(Int, VarId), Option<i64>>,
+    /// Coefficients of the column axis.
+    lanes: HashMap<Int, Option<i64>>,
+    /// Indices of the first term of the pass, by row and column.
+    pub(super) known: HashMap<(Int, (usize, usize)), Reg>,
+}
+
+impl Gen<'_> {
+    /// An element of an operand in the type of accumulators.
+    pub(super) fn widened(&mut self, x: Reg) -> Reg {
+        let elem = self.elem();
+        self.e.b.cast(elem, x)
+    }
+
+    /// The broadcast operand of consecutive terms, where one vector load a row fetches it and multiplications take single
+    /// elements.
+    pub(super) fn quads(&mut self, tile: &Tile<'_>, k: VarId, lane: u16) -> Vec<Reg> {
+        let op = &self.form.ops[1 - self.s.vec];
+        let Stream::Direct(buf) = self.b else { return vec![] };
+        if self.form.ks.last() != Some(&k) || !quads(self.form, &self.target, &self.s) {
+            return vec![];
+        }
+        let (flat, lanes) = (op.flat, self.s.lanes);
+        let mut out = vec![];
+        for (r, row) in tile.rows.iter().enumerate() {
+            self.at_row(row);
+            let (index, disp) = self.place(flat, (r, 0));
+            let four = self.e.b.load(buf, index, disp, lanes);
+            let four = self.widened(four);
+            out.push(self.e.b.shuffle(four, four, vec![lane; lanes as usize]));
+        }
+        out
+    }
+
+    /// Is the broadcast operand the same for all columns?
+    pub(super) fn b_is_steady(&self) -> bool {
+        self.s.n.is_none_or(|n| !varies(self.form.ops[1 - self.s.vec].flat, n))
+    }
+
+    /// Position of the current term.
+    fn term_index(&self) -> Int {
+        let ks: Vec<Int> = self.form.ks.iter().map(|k| Int::var(*k)).collect();
+        flatten(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &ks)
+    }
+
+    /// Where the element at `flat` lies for the current term: an index and a constant to be added. Row and column are set;
+    /// `tile` names them.
+    fn place(&mut self, flat: Int, tile: (usize, usize)) -> (Reg, i64) {
+        let mut disp = 0;
+        for (k, x) in self.places.offsets.clone() {
+            let step = self.places.steps.entry((flat, k)).or_insert_with(|| coef(flat, k).and_then(|c| c.as_const()));
+            match step {
+                Some(step) => disp += *step * x,
+                None => return (self.at_term(|g| g.e.int(flat)), 0),
+            }
+        }
+        let key = (flat, tile);
+        if let Some(index) = self.places.known.get(&key) {
+            return (*index, disp);
+        }
+        let index = self.e.int(flat);
+        self.places.known.insert(key, index);
+        (index, disp)
+    }
+
+    /// Runs `f` with the reduced indices at the current term, not at the first one of the pass.
+    fn at_term<T>(&mut self, f: impl FnOnce(&mut Self) -> T) -> T {
+        let mut first = vec![];
+        for (k, x) in self.places.offsets.clone() {
+            let Some(base) = self.e.vars.get(&k).copied() else { continue };
+            let x = self.e.b.i64(x);
+            let at = self.e.b.add(base, x);
+            first.push((k, base));
+            self.e.vars.insert(k, at);
+        }
+        let out = f(self);
+        self.e.vars.extend(first);
+        out
+    }
+
+    pub(super) fn v_value(&mut self, tile: &Tile<'_>, g: usize) -> Reg {
+        let group = tile.groups[g];
+        if let (Stream::Packed { buf, .. }, Some(base)) = (self.v.clone(), tile.v_base) {
+            let width: i64 = tile.groups.iter().map(|g| i64::from(g.lanes)).sum();
+            let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();
+            let (term, disp) = self.place(self.term_index() * width, (0, 0));
+            let index = self.e.b.add(base, term);
+            return self.e.b.load(buf, index, disp + before, group.lanes);
+        }
+        let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
+        self.at_group(tile.n0, tile.groups[g]);
+        let v = self.load(buf, self.form.ops[self.s.vec].flat, group.lanes, (0, g));
+        self.widened(v)
+    }
+
+    pub(super) fn b_value(&mut self, tile: &Tile<'_>, r: usize, g: usize, quads: &[Reg]) -> Reg {
+        let lanes = tile.groups[g].lanes;
+        if let (Stream::Packed { buf, .. }, Some(base)) = (self.b.clone(), tile.b_base) {
+            let width = tile.rows.len() as i64;
+            let full = self.s.lanes as usize;
+            let fours = self.target.by_element && lanes == self.s.lanes && r - r % full + full <= tile.rows.len();
+            let first = if fours { r - r % full } else { r };
+            let (term, disp) = self.place(self.term_index() * width, (0, 0));
+            let (index, disp) = (self.e.b.add(base, term), disp + first as i64);
+            if fours {
+                let v = self.e.b.load(buf, index, disp, lanes);
+                return self.e.b.shuffle(v, v, vec![(r % full) as u16; full]);
+            }
+            let x = self.e.b.load(buf, index, disp, 1);
+            return self.e.b.splat(x, lanes);
+        }
+        if let Some(q) = quads.get(r)
+            && self.e.b.ty(*q).lanes == lanes
+        {
+            return *q;
+        }
+        let Stream::Direct(buf) = self.b else { unreachable!("packed operands have a base") };
+        self.at_row(&tile.rows[r]);
+        self.at_group(tile.n0, tile.groups[g]);
+        let b = self.load(buf, self.form.ops[1 - self.s.vec].flat, lanes, (r, g));
+        self.widened(b)
+    }
+
+    /// Loads at a position that moves with the lanes by its coefficient; `tile` names row and column.
+    fn load(&mut self, buf: Buf, flat: Int, lanes: u16, tile: (usize, usize)) -> Reg {
+        let n = self.s.n;
+        let step = *self.places.lanes.entry(flat).or_insert_with(|| match n {
+            Some(n) => coef(flat, n).and_then(|c| c.as_const()),
+            None => Some(0),
+        });
+        if lanes > 1 && !matches!(step, Some(0..=2)) {
+            return self.at_term(|g| {
+                g.e.lane = n.map(|n| (n, lanes));
+                let v = g.e.load_flat(buf, flat);
+                g.e.lane = None;
+                v
+            });
+        }
+        let (index, disp) = self.place(flat, tile);
+        let near = if step == Some(2) { self.neighbours(flat) } else { [None, None] };
+        let b = &mut self.e.b;
+        match step {
+            _ if lanes == 1 => b.load(buf, index, disp, 1),
+            Some(1) => b.load(buf, index, disp, lanes),
+            Some(2) => {
+                let l = i64::from(lanes);
+                // Every second element of two vectors. Neighbouring terms read the elements between, and share loads;
+                // where there are none, the second vector ends with the last element needed.
+                let (from, second, odd) = match near {
+                    [_, Some(true)] => (-1, l - 1, 1),
+                    [Some(true), _] => (0, l, 0),
+                    _ => (0, l - 1, 0),
+                };
+                let low = b.load(buf, index, disp + from, lanes);
+                let high = b.load(buf, index, disp + second, lanes);
+                let overlap = (l - (second - from)) as u16;
+                let each = (0..lanes).map(|i| 2 * i + odd);
+                b.shuffle(low, high, each.map(|i| if i < lanes { i } else { i + overlap }).collect())
+            }
+            _ => {
+                let x = b.load(buf, index, disp, 1);
+                let x = self.widened(x);
+                self.e.b.splat(x, lanes)
+            }
+        }
+    }
+
+    /// Whether the elements after and before the current one certainly exist: those of neighbouring terms. The one before
+    /// is named only where the one after is not better: so that pairs of terms read the same vectors.
+    fn neighbours(&self, flat: Int) -> [Option<bool>; 2] {
+        let next = self.form.ks.iter().find(|k| coef(flat, **k) == Some(Int::new(1)));
+        let Some(k) = next else { return [None, None] };
+        let offset = self.places.offsets.iter().find(|(x, _)| x == k).map_or(0, |(_, x)| *x);
+        let at = self.e.vars.get(k).and_then(|r| self.e.b.const_i64(*r)).map(|base| base + offset);
+        let (Some(at), Some(n)) = (at, extent(*k).as_const()) else { return [None, None] };
+        let before = at >= 1 && (at % 2 == 1 || at + 1 == n);
+        [Some(at + 1 < n), Some(before)]
+    }
+}
