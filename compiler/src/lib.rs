@@ -1,6 +1,8 @@
 //! The GraphMend compiler: ONNX model in, cache file out.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "check")]
+pub mod check;
 pub mod codegen;
 pub mod dtype;
 pub mod error;

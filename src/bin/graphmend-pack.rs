@@ -65,8 +65,7 @@ struct Cli {
     #[arg(long)]
     report: bool,
 
-    /// Run the mended model in tract on random inputs and compare with the packed one
-    #[cfg(feature = "check")]
+    /// Run the mended model in tract on random inputs and compare with the packed one (needs feature `check`)
     #[arg(long)]
     check: bool,
 
@@ -168,6 +167,11 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.list_targets {
         return list_targets(cli.json);
     }
+    #[cfg(not(feature = "check"))]
+    if cli.check {
+        // Before the work of packing, not after it.
+        bail!(NO_CHECK);
+    }
     let Some(model) = &cli.model else { bail!("no model is given") };
     let dims: BTreeMap<String, Dim> = cli.dim.iter().cloned().collect();
     if dims.len() < cli.dim.len() {
@@ -209,20 +213,30 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(path) = &cli.emit_onnx {
         compiler::onnx::write::write_file(&packed.mended, path)?;
     }
-    #[cfg(feature = "check")]
-    if cli.check {
-        let worst = compiler::check::check(&packed, &options.dims)?;
-        if !cli.quiet && !cli.json {
-            println!("check     agrees with tract, largest difference {worst:.2e}");
-        }
-    }
+    let worst = if cli.check { Some(check(&packed)?) } else { None };
     if cli.json {
         println!("{}", serde_json::to_string(&Answer { status: "ok", file: &output, summary: &packed.summary, report: &packed.report })?);
     } else if !cli.quiet {
         print_summary(&output, &packed, cli.report);
+        if let Some(worst) = worst {
+            println!("check     agrees with tract; largest difference {worst:.1e} of the largest element");
+        }
     }
     Ok(())
 }
+
+#[cfg(feature = "check")]
+fn check(packed: &Packed) -> Result<f64> {
+    Ok(compiler::check::check(packed)?)
+}
+
+#[cfg(not(feature = "check"))]
+fn check(_: &Packed) -> Result<f64> {
+    bail!(NO_CHECK)
+}
+
+#[cfg(not(feature = "check"))]
+const NO_CHECK: &str = "--check: built without the check feature: cargo install --path . --features check";
 
 #[derive(serde::Serialize)]
 struct Answer<'a> {

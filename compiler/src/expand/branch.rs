@@ -15,7 +15,7 @@ struct Arm {
 
 impl Expander<'_> {
     /// Expands both branches into blocks of their own; results become slots with the dimensions of whichever ran.
-    pub(super) fn branch(&mut self, module: &Module, node: &Node, problems: &mut Collector) -> Result<()> {
+    pub(crate) fn branch(&mut self, module: &Module, node: &Node, problems: &mut Collector) -> Result<()> {
         let cond = node.require_input(0, "the condition")?;
         let Some(cond) = self.values.get(&cond).copied() else {
             self.poisoned.extend(node.wanted_outputs());

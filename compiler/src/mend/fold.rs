@@ -23,6 +23,9 @@ impl Mender<'_> {
                 self.push_check(&node, truth, out);
                 return self.take(module, node, truth, out);
             }
+            if self.choose(module, &node, out)? {
+                return Ok(());
+            }
             return self.keep_with_regions(module, node, out);
         };
         self.report.settle(&node, Rule::Fold);

@@ -4,13 +4,19 @@
 //! shapes, and the values of shape computations. With these facts each rule (one file each) decides about the nodes that
 //! split a model: `If`, `Loop`, sequences, optionals. Whatever is left keeps its meaning and is compiled as it is.
 
+mod choose;
+mod emit;
 mod fold;
+mod optional;
 mod report;
+mod sequence;
 pub mod trap;
+mod unroll;
 
-use crate::error::Result;
+use crate::error::{Collector, Error, Result};
 use crate::expand::{Dims, Expander};
 use crate::graph::{Module, Node, Region, Substitution, TensorData, ValueId};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 pub use report::{Kind, Report, Rule, Split};
@@ -20,12 +26,30 @@ pub use report::{Kind, Report, Rule, Split};
 /// # Errors
 /// Only what makes the module invalid; nodes that are not supported stay and are named by later stages.
 pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
-    let mut m = Mender { facts: Expander::new(dims), replace: Substitution::new(), report: Report::default(), invalid: 0, trials: MOST_TRIALS };
+    let mut m = Mender {
+        facts: Expander::new(dims),
+        replace: Substitution::new(),
+        containers: HashMap::new(),
+        report: Report::default(),
+        invalid: 0,
+        trials: MOST_TRIALS,
+        budget: unroll::BUDGET,
+    };
     m.report.note_all(&module.main);
     // Inputs of types that are not supported are named by the expansion.
     let _ = m.facts.inputs(module);
     let region = std::mem::take(&mut module.main);
     module.main = m.region(module, region)?;
+    for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
+        if let Some(container) = m.containers.get(id) {
+            let what = match container {
+                Container::Sequence(_) => "a sequence",
+                Container::Optional(_) => "an optional",
+            };
+            let name = &decl.name;
+            return Err(Error::unsupported("", "", format!("output '{name}' is {what}, which is not supported: only tensors are")));
+        }
+    }
     sweep(&mut module.main);
     m.report.note_rest(&module.main);
     Ok(m.report)
@@ -37,6 +61,15 @@ const MOST_TRIALS: usize = 200;
 /// Ranks of a node's outputs, where known.
 type Kept = Vec<Option<usize>>;
 
+/// What is known of a value that is no tensor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Container {
+    /// Its members, in order.
+    Sequence(Vec<ValueId>),
+    /// A tensor or a sequence, or nothing.
+    Optional(Option<ValueId>),
+}
+
 /// The walk's state.
 #[derive(Clone)]
 struct Mender<'d> {
@@ -44,11 +77,15 @@ struct Mender<'d> {
     facts: Expander<'d>,
     /// Values that stand for others from here on.
     replace: Substitution,
+    /// Sequences and optionals.
+    containers: HashMap<ValueId, Container>,
     report: Report,
     /// Nodes met that break their operator's specification.
     invalid: usize,
     /// Continuations that may still be tried.
     trials: usize,
+    /// Nodes that may still be made by writing out loops.
+    budget: usize,
 }
 
 impl Mender<'_> {
@@ -76,11 +113,32 @@ impl Mender<'_> {
             self.replace.apply_to_node(&mut node);
             if node.is("If") {
                 self.fold(module, node, nodes.make_contiguous(), out)?;
+                continue;
+            }
+            let mended = match report::kind_of(&node) {
+                Some(Kind::Control) => self.unroll(module, &node, out)?,
+                Some(Kind::Container) => self.sequence(module, &node, out)? || self.optional(module, &node, out)?,
+                None => self.pass(&node),
+            };
+            if mended {
+                continue;
+            }
+            if node.regions().next().is_some() {
+                self.keep_with_regions(module, node, out)?;
             } else {
                 self.keep(module, node, out);
             }
         }
         Ok(())
+    }
+
+    /// An `Identity` of a sequence or optional is what it is given.
+    fn pass(&mut self, node: &Node) -> bool {
+        let given = node.input(0).filter(|v| node.is("Identity") && self.containers.contains_key(v));
+        if let Some(v) = given {
+            self.alias(node, 0, v);
+        }
+        given.is_some()
     }
 
     /// Keeps a node as it is, noting what is known of its outputs.
@@ -103,7 +161,12 @@ impl Mender<'_> {
             self.facts.cx.end_block();
             *region = mended?;
         }
-        self.facts.poisoned.extend(node.wanted_outputs());
+        // A branch may be expanded as it is, and then its results have shapes.
+        let mut problems = Collector::new();
+        let known = node.is("If") && self.facts.branch(module, &node, &mut problems).is_ok() && problems.is_empty();
+        if !known {
+            self.facts.poisoned.extend(node.wanted_outputs());
+        }
         out.nodes.push(node);
         Ok(())
     }

@@ -3,7 +3,8 @@
 //! Names become unique over the whole model, so that no reader has to know about shadowing. Inputs and outputs keep the
 //! names that callers know. Where the graph IR is freer than the format (a region that gives out an outer value, an
 //! input or a constant; one value as two outputs) an `Identity` stands between. Types of values within are left to the
-//! reader's inference: what the model declared of them may have been made more special.
+//! reader's inference: what the model declared of them may have been made more special. The compiler's own checks, which
+//! stand where guards stood, are left out: a model that passes them computes the same without.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -136,6 +137,9 @@ fn choose_versions(module: &Module) -> BTreeMap<String, i64> {
     let mut counts: BTreeMap<(&str, i64), usize> = BTreeMap::new();
     let mut fixed: BTreeMap<&str, i64> = BTreeMap::new();
     module.main.walk(&mut |node| {
+        if is_private(node) {
+            return;
+        }
         *counts.entry((&node.domain, node.version)).or_default() += 1;
         // A node with graphs cannot be wrapped, so its version must be the model's.
         if node.regions().next().is_some() {
@@ -154,6 +158,11 @@ fn choose_versions(module: &Module) -> BTreeMap<String, i64> {
             (domain, version)
         })
         .collect()
+}
+
+/// A node that only this compiler knows.
+fn is_private(node: &Node) -> bool {
+    node.domain == crate::mend::trap::DOMAIN
 }
 
 /// Names given so far.
@@ -252,7 +261,7 @@ impl Writer<'_> {
             }
             outputs.push(name);
         }
-        for node in &region.nodes {
+        for node in region.nodes.iter().filter(|n| !is_private(n)) {
             let node = self.node(node)?;
             graph.node.push(node);
         }

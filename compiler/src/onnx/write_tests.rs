@@ -136,3 +136,20 @@ fn large_weights_can_go_to_a_file_of_their_own() {
     write_file(&module, &path).unwrap();
     assert!(path.metadata().unwrap().len() > 2400);
 }
+
+#[test]
+fn checks_of_the_compiler_are_not_written() {
+    let mut module = import(model(vec![node("Relu", &["x"], &["y"])])).unwrap();
+    module.main.nodes.push(crate::graph::Node {
+        name: "guard".into(),
+        domain: crate::mend::trap::DOMAIN.into(),
+        op_type: crate::mend::trap::CHECK.into(),
+        version: 1,
+        inputs: vec![Some(module.main.inputs[1])],
+        ..Default::default()
+    });
+    let (written, _) = round(&module);
+    assert_eq!(names(&written.graph.as_ref().unwrap().node), [("Relu", vec!["x"], vec!["y"])]);
+    let domains: Vec<_> = written.opset_import.iter().map(|o| o.domain.as_deref()).collect();
+    assert_eq!(domains, [Some("")]);
+}

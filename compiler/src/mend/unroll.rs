@@ -1,0 +1,384 @@
+//! Rule `unroll`: a `Loop`, `Scan` or `SequenceMap` is written out, one copy of its body for each trip.
+//!
+//! Side conditions: the most trips it can make are known while packing, and trips times nodes stay within a budget. While the
+//! condition of a `Loop` is known, trips follow each other plainly. From a condition on that only data decides, each
+//! further trip is an `If` around the body that otherwise passes on what is carried; scan outputs are then carried too
+//! and grow with each trip.
+
+use super::report::Rule;
+use super::{Container, Mender, emit};
+use crate::error::Result;
+use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId, ValueType};
+
+/// Most nodes that writing out one module may make.
+pub(super) const BUDGET: usize = 20_000;
+/// A trip under a condition costs this many times its nodes: it is a branch and copies what is carried.
+const CONDITIONAL: usize = 8;
+
+/// A loop while it is written out.
+struct Trips {
+    carried: Vec<ValueId>,
+    /// Results of each plain trip, for each scan output.
+    scans: Vec<Vec<ValueId>>,
+}
+
+impl Mender<'_> {
+    /// Writes the node out, or leaves everything as it was and says `false`.
+    pub(super) fn unroll(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
+        // What turns out not to be possible half-way must leave no trace.
+        let (mut trial, mut copy, mut made) = (self.clone(), module.clone(), Region::default());
+        let done = match node.op_type.as_str() {
+            "Loop" => trial.unroll_loop(&mut copy, node, &mut made)?,
+            "Scan" if node.version >= 9 => trial.unroll_scan(&mut copy, node, &mut made)?,
+            "Scan" => trial.unroll_batches(&mut copy, node, &mut made)?,
+            "SequenceMap" => trial.unroll_map(&mut copy, node, &mut made)?,
+            _ => None,
+        };
+        if done.is_none() {
+            // What was spent on guards stays spent.
+            self.trials = trial.trials;
+            return Ok(false);
+        }
+        *self = trial;
+        *module = copy;
+        out.nodes.append(&mut made.nodes);
+        out.constants.append(&mut made.constants);
+        self.report.settle(node, Rule::Unroll);
+        Ok(true)
+    }
+
+    /// Takes nodes off the budget.
+    fn spend(&mut self, nodes: usize) -> Option<()> {
+        self.budget = self.budget.checked_sub(nodes)?;
+        Some(())
+    }
+
+    fn unroll_loop(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
+        let body = node.require_region("body")?;
+        let most = match node.input(0) {
+            None => i64::MAX,
+            Some(m) => match self.known_int(m) {
+                Some(m) => m.max(0),
+                None => return Ok(None),
+            },
+        };
+        let mut cond = match node.input(1) {
+            None => Ok(true),
+            Some(c) => self.known_int(c).map(|v| v != 0).ok_or(c),
+        };
+        let given: Option<Vec<ValueId>> = node.inputs.iter().skip(2).copied().collect();
+        let Some(carried) = given else { return Err(node.invalid("a carried value is missing")) };
+        let states = carried.len();
+        if body.inputs.len() != states + 2 || body.outputs.len() <= states {
+            return Err(node.invalid("the body does not fit the values that are carried"));
+        }
+        let mut trips = Trips { carried, scans: vec![vec![]; body.outputs.len() - 1 - states] };
+        let cost = Self::size(body) + trips.scans.len();
+        let mut trip = 0;
+        while trip < most && cond == Ok(true) {
+            if self.spend(cost).is_none() {
+                return Ok(None);
+            }
+            let mut args = vec![
+                self.constant(module, TensorData::scalar_i64(trip), out),
+                self.constant(module, TensorData::scalar_bool(true), out),
+            ];
+            args.extend(&trips.carried);
+            let results = self.inline(module, body, &args, out)?;
+            cond = self.known_int(results[0]).map(|v| v != 0).ok_or(results[0]);
+            trips.carried = results[1..=states].to_vec();
+            for (all, one) in trips.scans.iter_mut().zip(&results[states + 1..]) {
+                all.push(*one);
+            }
+            trip += 1;
+        }
+        let mut scans = vec![];
+        for (all, result) in trips.scans.iter().zip(&body.outputs[states + 1..]) {
+            let value = if all.is_empty() {
+                self.empty(module, *result, out)
+            } else if self.alike(all) {
+                Some(self.stack(module, node, all, 0, out))
+            } else {
+                None
+            };
+            match value {
+                Some(v) => scans.push(v),
+                // Nobody asks for it, or its shape is not known.
+                None => return Ok(None),
+            }
+        }
+        if let Err(c) = cond {
+            if self.conditional(module, node, body, trip..most, c, &mut trips.carried, &mut scans, out)?.is_none() {
+                return Ok(None);
+            }
+        }
+        for (k, value) in trips.carried.iter().chain(&scans).enumerate() {
+            self.alias(node, k, *value);
+        }
+        Ok(Some(()))
+    }
+
+    /// A scan output of no trips, as far as the model declares its shape.
+    fn empty(&mut self, module: &mut Module, result: ValueId, out: &mut Region) -> Option<ValueId> {
+        let ValueType::Tensor { elem, shape: Some(shape) } = &module.value(result).ty else { return None };
+        let mut dims = vec![0];
+        for d in shape {
+            match d {
+                DimDecl::Fixed(n) => dims.push(*n as usize),
+                DimDecl::Named(_) | DimDecl::Unknown => return None,
+            }
+        }
+        let data = TensorData::new(*elem, dims, vec![])?;
+        Some(self.constant(module, data, out))
+    }
+
+    /// The trips whose condition only data decides.
+    #[expect(clippy::too_many_arguments, reason = "the state of one loop, used once")]
+    fn conditional(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        body: &Region,
+        trips: std::ops::Range<i64>,
+        mut cond: ValueId,
+        carried: &mut Vec<ValueId>,
+        scans: &mut Vec<ValueId>,
+        out: &mut Region,
+    ) -> Result<Option<()>> {
+        let states = carried.len();
+        if carried.iter().any(|v| self.containers.contains_key(v)) {
+            return Ok(None);
+        }
+        let cost = CONDITIONAL * (Self::size(body) + states + scans.len());
+        let total = usize::try_from(trips.end - trips.start).ok().and_then(|n| n.checked_mul(cost));
+        if total.and_then(|n| self.spend(n)).is_none() {
+            return Ok(None);
+        }
+        for trip in trips {
+            let iteration = module.add_value("", ValueType::fixed(crate::dtype::DType::I64, &[]));
+            let truth = module.add_value("", ValueType::fixed(crate::dtype::DType::Bool, &[]));
+            let mut args = vec![iteration, truth];
+            args.extend(carried.iter());
+            let mut then = module.instantiate(body, &args);
+            then.constants.push((iteration, TensorData::scalar_i64(trip).into()));
+            then.constants.push((truth, TensorData::scalar_bool(true).into()));
+            for (k, all) in scans.iter().enumerate() {
+                let one = then.outputs[1 + states + k];
+                let one = emit::unsqueezed(module, node, one, 0, &mut then);
+                let (concat, grown) = emit::node(module, node, "Concat", &[*all, one], &[("axis", Attr::Int(0))]);
+                then.nodes.push(concat);
+                then.outputs[1 + states + k] = grown;
+            }
+            let no = module.add_value("", ValueType::fixed(crate::dtype::DType::Bool, &[]));
+            let mut other = Region { name: "passed".into(), ..Region::default() };
+            other.constants.push((no, TensorData::scalar_bool(false).into()));
+            other.outputs.push(no);
+            other.outputs.extend(carried.iter().chain(scans.iter()));
+            then.name = "trip".into();
+            let outputs: Vec<ValueId> =
+                other.outputs.iter().map(|_| module.add_value("", ValueType::Unknown)).collect();
+            let choice = Node {
+                name: node.name.clone(),
+                domain: crate::graph::ONNX_DOMAIN.into(),
+                op_type: "If".into(),
+                version: node.version,
+                inputs: vec![Some(cond)],
+                outputs: outputs.iter().copied().map(Some).collect(),
+                attrs: [
+                    ("then_branch".to_owned(), Attr::Region(then)),
+                    ("else_branch".to_owned(), Attr::Region(other)),
+                ]
+                .into(),
+            };
+            self.nodes(module, vec![choice], vec![], out)?;
+            let outputs: Vec<ValueId> = outputs.iter().map(|v| self.replace.get(*v)).collect();
+            cond = outputs[0];
+            *carried = outputs[1..=states].to_vec();
+            *scans = outputs[states + 1..].to_vec();
+        }
+        Ok(Some(()))
+    }
+
+    fn unroll_scan(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
+        let given: Option<Vec<ValueId>> = node.inputs.iter().copied().collect();
+        let Some(given) = given else { return Err(node.invalid("an input is missing")) };
+        let scanned = usize::try_from(node.require_int("num_scan_inputs")?).unwrap_or(usize::MAX);
+        let Some(states) = given.len().checked_sub(scanned) else {
+            return Err(node.invalid(format!("{scanned} scan inputs of {} inputs", given.len())));
+        };
+        let results = node.require_region("body")?.outputs.len().saturating_sub(states);
+        let list = |name: &str, n: usize| -> Result<Vec<i64>> {
+            let values = node.attr_ints(name)?.unwrap_or_default().to_vec();
+            match values.len() {
+                0 => Ok(vec![0; n]),
+                k if k == n => Ok(values),
+                k => Err(node.invalid(format!("attribute '{name}' has {k} entries, {n} are needed"))),
+            }
+        };
+        let how = Directions {
+            input_axes: list("scan_input_axes", scanned)?,
+            input_directions: list("scan_input_directions", scanned)?,
+            output_axes: list("scan_output_axes", results)?,
+            output_directions: list("scan_output_directions", results)?,
+        };
+        let Some(values) = self.scan(module, node, &given[..states], &given[states..], &how, out)? else {
+            return Ok(None);
+        };
+        for (k, value) in values.iter().enumerate() {
+            self.alias(node, k, *value);
+        }
+        Ok(Some(()))
+    }
+
+    /// `Scan` of operator set 8, whose operands have a batch in front: each row of it by itself.
+    fn unroll_batches(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
+        if node.input(0).is_some() {
+            return Ok(None);
+        }
+        let given: Option<Vec<ValueId>> = node.inputs.iter().skip(1).copied().collect();
+        let Some(given) = given else { return Err(node.invalid("an input is missing")) };
+        let scanned = usize::try_from(node.require_int("num_scan_inputs")?).unwrap_or(usize::MAX);
+        let Some(states) = given.len().checked_sub(scanned) else {
+            return Err(node.invalid(format!("{scanned} scan inputs of {} inputs", given.len())));
+        };
+        let results = node.require_region("body")?.outputs.len().saturating_sub(states);
+        let batch = given.first().and_then(|v| self.dims(*v)).and_then(|d| d.first()?.as_const());
+        let Some(batch) = batch.filter(|n| *n > 0) else { return Ok(None) };
+        let how = Directions {
+            input_axes: vec![0; scanned],
+            input_directions: match node.attr_ints("directions")?.unwrap_or_default() {
+                [] => vec![0; scanned],
+                d if d.len() == scanned => d.to_vec(),
+                d => return Err(node.invalid(format!("{} directions for {scanned} scan inputs", d.len()))),
+            },
+            output_axes: vec![0; results],
+            output_directions: vec![0; results],
+        };
+        let mut rows = vec![];
+        for row in 0..batch {
+            let mut own = vec![];
+            for v in &given {
+                own.push(self.pick(module, node, *v, 0, row, out));
+            }
+            match self.scan(module, node, &own[..states], &own[states..], &how, out)? {
+                Some(values) => rows.push(values),
+                None => return Ok(None),
+            }
+        }
+        for k in 0..rows[0].len() {
+            let parts: Vec<ValueId> = rows.iter().map(|r| r[k]).collect();
+            let all = self.stack(module, node, &parts, 0, out);
+            self.alias(node, k, all);
+        }
+        Ok(Some(()))
+    }
+
+    /// Final states, then scan outputs.
+    fn scan(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        states: &[ValueId],
+        scanned: &[ValueId],
+        how: &Directions,
+        out: &mut Region,
+    ) -> Result<Option<Vec<ValueId>>> {
+        let body = node.require_region("body")?;
+        if body.inputs.len() != states.len() + scanned.len() || body.outputs.len() < states.len() {
+            return Err(node.invalid("the body does not fit the inputs"));
+        }
+        let mut length = None;
+        for (v, axis) in scanned.iter().zip(&how.input_axes) {
+            let Some(dims) = self.dims(*v) else { return Ok(None) };
+            let at = if *axis < 0 { axis + dims.len() as i64 } else { *axis };
+            let Some(d) = usize::try_from(at).ok().and_then(|a| dims.get(a)) else {
+                return Err(node.invalid(format!("scan axis {axis} of a tensor of rank {}", dims.len())));
+            };
+            match (d.as_const(), length) {
+                (Some(n), None) => length = Some(n),
+                (Some(n), Some(m)) if n != m => {
+                    return Err(node.invalid(format!("scan inputs of lengths {m} and {n}")));
+                }
+                (Some(_), Some(_)) => {}
+                // An open length is never decided by another one.
+                (None, _) => return Ok(None),
+            }
+        }
+        let Some(length) = length else { return Ok(None) };
+        let cost = Self::size(body) + scanned.len() + body.outputs.len();
+        if usize::try_from(length).ok().and_then(|n| n.checked_mul(cost)).and_then(|n| self.spend(n)).is_none() {
+            return Ok(None);
+        }
+        let mut carried = states.to_vec();
+        let mut results = vec![vec![]; body.outputs.len() - states.len()];
+        for step in 0..length {
+            let mut args = carried.clone();
+            for ((v, axis), direction) in scanned.iter().zip(&how.input_axes).zip(&how.input_directions) {
+                let at = if *direction == 0 { step } else { length - 1 - step };
+                args.push(self.pick(module, node, *v, *axis, at, out));
+            }
+            let values = self.inline(module, body, &args, out)?;
+            carried = values[..states.len()].to_vec();
+            for (all, one) in results.iter_mut().zip(&values[states.len()..]) {
+                all.push(*one);
+            }
+        }
+        for (k, mut all) in results.into_iter().enumerate() {
+            if how.output_directions[k] != 0 {
+                all.reverse();
+            }
+            let value = match (all.is_empty(), how.output_axes[k]) {
+                (false, axis) => Some(self.stack(module, node, &all, axis, out)),
+                (true, 0) => self.empty(module, body.outputs[states.len() + k], out),
+                (true, _) => None,
+            };
+            match value {
+                Some(v) => carried.push(v),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(carried))
+    }
+
+    fn unroll_map(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
+        let body = node.require_region("body")?;
+        let Some(length) = node.input(0).and_then(|v| self.members(v)).map(|m| m.len()) else { return Ok(None) };
+        if length.checked_mul(Self::size(body) + 1).and_then(|n| self.spend(n)).is_none() {
+            return Ok(None);
+        }
+        let mut results = vec![vec![]; body.outputs.len()];
+        for k in 0..length {
+            let mut args = vec![];
+            for v in node.given_inputs() {
+                match self.members(v) {
+                    Some(members) if members.len() == length => args.push(members[k]),
+                    Some(members) => {
+                        return Err(node.invalid(format!("sequences of {length} and {} members", members.len())));
+                    }
+                    None => args.push(v),
+                }
+            }
+            if args.len() != body.inputs.len() {
+                return Err(node.invalid("the body does not fit the inputs"));
+            }
+            let values = self.inline(module, body, &args, out)?;
+            for (all, one) in results.iter_mut().zip(values) {
+                all.push(one);
+            }
+        }
+        for (output, members) in node.outputs.iter().zip(results) {
+            if let Some(output) = output {
+                self.containers.insert(*output, Container::Sequence(members));
+            }
+        }
+        Ok(Some(()))
+    }
+}
+
+/// Along which axes a scan goes, and where from: 0 from the start, else from the end.
+struct Directions {
+    input_axes: Vec<i64>,
+    input_directions: Vec<i64>,
+    output_axes: Vec<i64>,
+    output_directions: Vec<i64>,
+}
