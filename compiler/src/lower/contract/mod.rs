@@ -15,6 +15,7 @@ mod pack;
 mod range;
 mod schedule;
 mod source;
+mod stage;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -126,7 +127,7 @@ fn generate(
     let b = stream(&mut e, b, &outside, &|source, batch| {
         if own { None } else { pack::rows(source, batch, &s.m, &form.ks, s.mr as i64) }
     });
-    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default() };
+    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default(), stage: None };
     let units = generator.run();
     Some(generator.e.finish(Some(units)))
 }
@@ -142,7 +143,7 @@ fn stream(
     if let Some(packed) = op.data.as_ref().and_then(|source| pack(source, &batch)) {
         let index: Vec<Int> = batch.iter().map(|v| Int::var(*v)).collect();
         let batch = flatten(&extents(&batch), &index) * packed.per_batch;
-        let dtype = op.data.as_ref().map_or(DType::F32, |s| form::inner(s.dtype));
+        let dtype = op.data.as_ref().map_or(DType::F32, |s| s.dtype.compute());
         return Stream::Packed { buf: e.packed_buf(dtype, Arc::new(packed.bytes)), batch };
     }
     Stream::Direct(e.tensor_buf(op.tensor, Access::Read))

@@ -87,6 +87,7 @@ impl Gen<'_> {
     pub(super) fn run(&mut self) -> Int {
         let nest = self.nest();
         let counts: Vec<Int> = nest.levels[..nest.spread].iter().map(|l| self.count(*l)).collect();
+        self.make_stage(Int::product(&counts));
         let (lo, hi) = (self.e.b.tile_lo(), self.e.b.tile_hi());
         let unit = self.e.b.begin_for(lo, hi, 1);
         let mut left = unit;
@@ -204,6 +205,7 @@ impl Gen<'_> {
     }
 
     fn rows_of(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
+        self.fill_stage(n0, groups);
         let mr = self.s.mr as i64;
         if let Some(all) = self.all_rows().as_const() {
             let rest = all % mr;

@@ -115,7 +115,9 @@ impl Gen<'_> {
             let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();
             let (term, disp) = self.place(self.term_index() * width, (0, 0));
             let index = self.e.b.add(base, term);
-            return self.e.b.load(buf, index, disp + before, group.lanes);
+            let buf = self.stage.map_or(buf, |s| s.buf);
+            let v = self.e.b.load(buf, index, disp + before, group.lanes);
+            return self.widened(v);
         }
         let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
         self.at_group(tile.n0, tile.groups[g]);
@@ -134,9 +136,11 @@ impl Gen<'_> {
             let (index, disp) = (self.e.b.add(base, term), disp + first as i64);
             if fours {
                 let v = self.e.b.load(buf, index, disp, lanes);
+                let v = self.widened(v);
                 return self.e.b.shuffle(v, v, vec![(r % full) as u16; full]);
             }
             let x = self.e.b.load(buf, index, disp, 1);
+            let x = self.widened(x);
             return self.e.b.splat(x, lanes);
         }
         if let Some(q) = quads.get(r)

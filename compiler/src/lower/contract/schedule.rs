@@ -1,6 +1,6 @@
 //! Which axis the lanes lie along, and how large the register tile is, by an estimate of cycles.
 
-use super::form::{Form, Operand, coef, extent, varies};
+use super::form::{Form, coef, extent, varies};
 use super::target::Target;
 use crate::sym::{Int, VarId};
 
@@ -199,13 +199,14 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
         _ => 1.0,
     };
     // Bytes are converted, in about three instructions.
-    let narrow = |op: &Operand| form.exact.is_some() && op.data.is_none();
-    let v_loads = v_loads + if narrow(v) { 6.0 } else { 0.0 };
+    let narrow = form.exact.is_some();
+    let ahead = v.data.is_some() && guess_product(&s.m) >= 3 * s.mr as i64;
+    let v_loads = v_loads + if narrow && !ahead { 4.0 } else { 0.0 };
     let b_loads = match b.data.is_some() || quads(form, target, s) {
         true if target.by_element => rows.div_ceil(4),
         _ => rows,
     };
-    let b_loads = b_loads * if narrow(b) { 4 } else { 1 };
+    let b_loads = b_loads * if narrow { 4 } else { 1 };
     let accumulators = rows * groups.len();
     let multiplies = accumulators as f64 / 2.0;
     let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;

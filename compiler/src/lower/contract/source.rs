@@ -90,14 +90,12 @@ impl Reader<'_> {
         self.base
     }
 
-    /// Appends the element at a position, in the type that products of it are summed in.
+    /// Appends the element at a position; half types become `F32`.
     pub(super) fn append(&self, at: i64, out: &mut Vec<u8>) {
         let size = self.source.dtype.size();
         let at = at as usize * size;
         let bytes = &self.source.bytes[at..at + size];
         match self.source.dtype {
-            DType::U8 => out.extend(f32::from(bytes[0]).to_le_bytes()),
-            DType::I8 => out.extend(f32::from(bytes[0] as i8).to_le_bytes()),
             DType::F16 => out.extend(f16::from_le_bytes([bytes[0], bytes[1]]).to_f32().to_le_bytes()),
             DType::BF16 => out.extend(bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32().to_le_bytes()),
             _ => out.extend(bytes),

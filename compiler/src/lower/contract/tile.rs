@@ -2,6 +2,7 @@
 
 use super::form::{self, Form, coef, extent};
 use super::operand::{Places, Stream};
+use super::stage::Stage;
 use super::schedule::{Group, Schedule, ways};
 use super::target::Target;
 use crate::dtype::DType;
@@ -30,6 +31,8 @@ pub(super) struct Gen<'a> {
     pub out: Buf,
     /// What is known of positions.
     pub places: Places,
+    /// Where the vector operand is read from instead.
+    pub stage: Option<Stage>,
 }
 
 /// A tile under construction.
@@ -74,7 +77,10 @@ impl<'a> Gen<'a> {
         }
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let (v, b) = (self.v.clone(), self.b.clone());
-        let v_base = self.packed_base(&v, n0, terms);
+        let v_base = match self.stage {
+            Some(stage) => Some(stage.base),
+            None => self.packed_base(&v, n0, terms),
+        };
         let b_base = self.packed_base(&b, m0, terms);
         let count = ways(rows.len() * groups.len(), terms.as_const().unwrap_or(1));
         let plan = self.plan(rows.len() * groups.len());
@@ -125,7 +131,7 @@ impl<'a> Gen<'a> {
         self.e.b.var_init(zero)
     }
 
-    fn packed_base(&mut self, stream: &Stream, first: Reg, terms: Int) -> Option<Reg> {
+    pub(super) fn packed_base(&mut self, stream: &Stream, first: Reg, terms: Int) -> Option<Reg> {
         let Stream::Packed { batch, .. } = stream else { return None };
         let (batch, terms) = (self.e.int(*batch), self.e.int(terms));
         let tile = self.e.b.mul(first, terms);
