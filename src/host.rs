@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::compiler::pack::Options;
 use crate::targets::{self, Cpu};
@@ -11,15 +12,27 @@ use crate::{Model, OpenError, Trust};
 /// The processor to pack for: a preset by name, or this machine's for `None` and `native`.
 ///
 /// # Errors
-/// An unknown name, with the names that are like it; a machine that has no code generator.
+/// An unknown name, with the names that are like it; a processor that no code generator is for.
 pub fn target(name: Option<&str>) -> Result<Cpu, HostError> {
-    match name {
-        None | Some("native") => targets::native().ok_or(HostError::UnknownMachine),
-        Some(name) => targets::lookup(name).ok_or_else(|| {
-            let like: Vec<String> = targets::suggestions(name).as_slice().iter().map(|s| (*s).to_owned()).collect();
-            HostError::UnknownTarget { name: name.into(), like }
-        }),
-    }
+    let name = match name {
+        None | Some("native") => return targets::native().ok_or(HostError::UnknownMachine),
+        Some(name) => name,
+    };
+    let cpu = targets::lookup(name).ok_or_else(|| {
+        let like: Vec<String> = targets::suggestions(name).as_slice().iter().map(|s| (*s).to_owned()).collect();
+        HostError::UnknownTarget { name: name.into(), like }
+    })?;
+    if has_generator(&cpu) { Ok(cpu) } else { Err(HostError::NoGenerator(cpu)) }
+}
+
+/// Everything that [`target`] takes: this machine if it can be packed for, and all presets that code is generated for.
+pub fn targets() -> impl Iterator<Item = Cpu> {
+    let presets = targets::presets().iter().filter(|cpu| has_generator(cpu)).copied();
+    targets::native().into_iter().chain(presets)
+}
+
+fn has_generator(cpu: &Cpu) -> bool {
+    crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
 }
 
 /// Why a model could not be packed or opened.
@@ -33,6 +46,8 @@ pub enum HostError {
         /// Names that are like it.
         like: Vec<String>,
     },
+    /// No code generator is for this preset.
+    NoGenerator(Cpu),
     /// This machine's processor is of a kind that nothing is packed for.
     UnknownMachine,
     /// Packing failed.
@@ -52,6 +67,9 @@ impl std::fmt::Display for HostError {
             HostError::UnknownTarget { name, like } => {
                 write!(f, "unknown target '{name}': did you mean {}?", like.join(", "))
             }
+            HostError::NoGenerator(cpu) => {
+                write!(f, "target '{}' is known, but there is no code generator for {} yet", cpu.name, cpu.arch.name())
+            }
             HostError::UnknownMachine => f.write_str("nothing can be packed for this machine's processor"),
             HostError::Pack(e) => e.fmt(f),
             HostError::Io(path, e) => write!(f, "{}: {e}", path.display()),
@@ -66,7 +84,7 @@ impl std::error::Error for HostError {
             HostError::Pack(e) => Some(e),
             HostError::Io(_, e) => Some(e),
             HostError::Open(e) => Some(e),
-            HostError::UnknownTarget { .. } | HostError::UnknownMachine => None,
+            HostError::UnknownTarget { .. } | HostError::NoGenerator(_) | HostError::UnknownMachine => None,
         }
     }
 }
@@ -99,8 +117,7 @@ pub fn load_or_pack_with(model: impl AsRef<Path>, options: &Options, dir: &Path)
     }
     let digest = loaded.content_digest;
     let module = crate::compiler::import::import(loaded.model).map_err(HostError::Pack)?;
-    let packed =
-        crate::compiler::pack::pack(module, digest, options, &mut |_, _, _| {}).map_err(HostError::Pack)?;
+    let packed = crate::compiler::pack::pack(module, digest, options, &mut |_, _, _| {}).map_err(HostError::Pack)?;
     store(dir, &path, &packed.bytes).map_err(|e| HostError::Io(path.clone(), e))?;
     Model::open(&path, Trust::Unsigned).map_err(HostError::Open)
 }
@@ -137,8 +154,11 @@ fn key(content: &[u8; 32], options: &Options) -> String {
 
 /// Writes beside the file and renames, so that no reader sees half of it.
 fn store(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static STORED: AtomicU64 = AtomicU64::new(0);
     fs::create_dir_all(dir)?;
-    let part = path.with_extension(format!("{}.part", std::process::id()));
+    // Neither another process nor another thread writes to the same file.
+    let count = STORED.fetch_add(1, Ordering::Relaxed);
+    let part = path.with_extension(format!("{}-{count}.part", std::process::id()));
     let written = fs::File::create(&part).and_then(|mut f| {
         f.write_all(bytes)?;
         f.sync_all()

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use graphmend::compiler::expand::Dim;
 use graphmend::compiler::pack::{self, Emit, Options, Packed};
-use graphmend::{compiler, host, targets};
+use graphmend::{compiler, host};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Exit statuses besides 0; clap itself exits with 2 for wrong usage.
@@ -292,9 +292,7 @@ fn list_targets(json: bool) -> Result<()> {
         features: String,
         description: &'static str,
     }
-    let lines: Vec<Line> = targets::native()
-        .iter()
-        .chain(targets::presets())
+    let lines: Vec<Line> = host::targets()
         .map(|cpu| Line {
             name: cpu.name,
             arch: cpu.arch.name(),

@@ -2,6 +2,7 @@
 
 #[path = "../../runtime/tests/common/mod.rs"]
 mod common;
+mod quickstart;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

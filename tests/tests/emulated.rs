@@ -1,0 +1,116 @@
+//! Files packed for other processors give the reference values there: `graphmend-run`, built for them, under QEMU.
+//!
+//! Run by `scripts/test-cross.sh`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use graphmend::compiler::pack::Options;
+use graphmend::targets::Arch;
+use graphmend::{compiler, host};
+use graphmend_tests::emulate::Machine;
+use graphmend_tests::reference::{Case, MODELS};
+
+const CORTEX_A53: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a53" };
+const CORTEX_A72: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a72" };
+const CORTEX_A76: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a76" };
+const RV64GC: Machine = Machine { arch: Arch::Riscv64, cpu: "rv64" };
+const RV64GCV: Machine = Machine { arch: Arch::Riscv64, cpu: "rv64,v=true,vlen=128,vext_spec=v1.0" };
+
+fn pack(folder: &tempfile::TempDir, case: &Case, target: &str) -> Result<PathBuf> {
+    let options = Options::new(host::target(Some(target))?);
+    let packed = compiler::pack_file(case.model(), &options, &mut |_, _, _| {})
+        .with_context(|| format!("{} for {target}", case.name))?;
+    let path = folder.path().join(format!("{}.gmc", case.name));
+    fs::write(&path, &packed.bytes)?;
+    Ok(path)
+}
+
+/// Sets of a case that are run: emulated multiplications are slow, and large networks have many.
+fn sets(case: &Case) -> usize {
+    if case.name.starts_with("resnet50") { 1 } else { case.sets.min(3) }
+}
+
+fn all_models(target: &str, machine: Machine) -> Result<()> {
+    let mut failed = vec![];
+    for name in MODELS {
+        let start = Instant::now();
+        let one = || -> Result<f64> {
+            let case = Case::load(name)?;
+            let folder = tempfile::tempdir()?;
+            let cache = pack(&folder, &case, target)?;
+            let mut worst = 0.0f64;
+            for set in 0..sets(&case) {
+                let outputs = machine.run(&cache, &case, set, folder.path())?;
+                worst = worst.max(case.check(set, &outputs)?);
+            }
+            Ok(worst)
+        };
+        match one() {
+            Ok(share) => {
+                let seconds = start.elapsed().as_secs_f32();
+                println!(
+                    "{target} on {}: {name}: {:.1} % of the tolerance, {seconds:.0} s",
+                    machine.cpu,
+                    share * 100.0
+                );
+            }
+            Err(e) => failed.push(format!("{name}: {e:#}")),
+        }
+    }
+    assert!(failed.is_empty(), "{target} on {}:\n{}", machine.cpu, failed.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn aarch64_gives_the_reference_values() -> Result<()> {
+    all_models("aarch64", CORTEX_A53)
+}
+
+#[test]
+fn rpi3_gives_the_reference_values() -> Result<()> {
+    all_models("rpi3", CORTEX_A53)
+}
+
+#[test]
+fn rpi4_gives_the_reference_values() -> Result<()> {
+    all_models("rpi4", CORTEX_A72)
+}
+
+#[test]
+fn rpi5_gives_the_reference_values() -> Result<()> {
+    all_models("rpi5", CORTEX_A76)
+}
+
+#[test]
+fn riscv64_gives_the_reference_values() -> Result<()> {
+    all_models("riscv64", RV64GC)
+}
+
+#[test]
+fn rv64gcv_gives_the_reference_values() -> Result<()> {
+    all_models("rv64gcv", RV64GCV)
+}
+
+/// A file for a processor that has more than this one is refused before any of its code runs, and the lack is named.
+#[test]
+fn a_file_for_another_processor_is_refused() -> Result<()> {
+    let case = Case::load("mlp")?;
+    let folder = tempfile::tempdir()?;
+    for (target, machine, lack) in [
+        ("rpi5", CORTEX_A53, "dotprod"),
+        ("rpi5", CORTEX_A72, "dotprod"),
+        ("rv64gcv", RV64GC, "v"),
+        ("rpi4", RV64GC, "aarch64"),
+        ("x86-64", CORTEX_A72, "x86_64"),
+    ] {
+        let cache = pack(&folder, &case, target)?;
+        let output = machine.graphmend_run()?.arg("run").arg(&cache).arg("-i").arg(case.input_file(0, 0)).output()?;
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{target} on {}: {message}", machine.cpu);
+        assert!(message.contains("built for") && message.contains(lack), "{target} on {}: {message}", machine.cpu);
+    }
+    Ok(())
+}
