@@ -4,7 +4,7 @@
 //! the accuracy of single precision. For a fixed, moderate length the factors are one constant matrix.
 
 use super::operand::{Operand, need_float, same_type};
-use super::sizes::{input_count, int_scalar, invalid, norm_axes};
+use super::sizes::{input_count, int_scalar, invalid, norm_axes, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -108,7 +108,8 @@ fn parts(x: &Operand) -> OpResult<bool> {
     match x.shape.last().and_then(|d| d.as_const()) {
         Some(1) => Ok(false),
         Some(2) => Ok(true),
-        _ => invalid("the last axis must hold 1 (real) or 2 (complex) numbers"),
+        Some(_) => invalid("the last axis must hold 1 (real) or 2 (complex) numbers"),
+        None => unsupported("a last axis of unknown size: real or complex numbers"),
     }
 }
 

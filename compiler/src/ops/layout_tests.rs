@@ -145,3 +145,19 @@ fn tiles_and_concatenations() {
     let out = run1("Transpose", 13, &[counting(&[2, 3])], &[]);
     assert_eq!(data(&out), [0, 3, 1, 4, 2, 5]);
 }
+
+#[test]
+fn squeezing_without_axes_keeps_the_rank_or_fails_when_it_runs() {
+    use crate::te::eval::{self, Array};
+    let squeeze = |n: usize| {
+        let mut cx = Cx::new();
+        let d = Int::symbol("n", Some(0), None);
+        let x = cx.input("x", DType::F32, vec![d, Int::new(1)]);
+        cx.program.dim_vars.insert(d.as_var().unwrap(), (0, 0));
+        let out = expand(&mut cx, &call("Squeeze", 13, &[Some(x)], &[], 1)).unwrap();
+        let array = Array { dtype: DType::F32, shape: vec![n, 1], bits: vec![0; n] };
+        eval::run(&cx.program, &[array], &out).map(|v| v[0].shape.clone())
+    };
+    assert_eq!(squeeze(3), Ok(vec![3]));
+    assert!(squeeze(1).is_err());
+}

@@ -85,7 +85,7 @@ fn upsample(cx: &mut Cx, call: &Call) -> OpResult {
         let Some(scales) = call.opt_floats("scales")? else { return invalid("attribute 'scales' is missing") };
         scales.iter().map(|s| ratio(f64::from(*s))).collect::<OpResult<Vec<_>>>()?
     } else {
-        scales_operand(cx, call.input(1)?)?
+        scales_operand(cx, call.input(1)?, x.rank())?
     };
     let options =
         Options { mode, mapping: Mapping::Asymmetric, antialias: false, exclude_outside: false, extrapolation: 0.0 };
@@ -141,7 +141,7 @@ fn resize(cx: &mut Cx, call: &Call) -> OpResult {
         (Some(_), Some(_)) => return invalid("both scales and sizes are given"),
         (None, None) => return invalid("neither scales nor sizes are given"),
         (Some(t), None) => {
-            let scales = scales_operand(cx, t)?;
+            let scales = scales_operand(cx, t, axes.len())?;
             by_scales(cx, &x, &axes, &scales)?
         }
         (None, Some(t)) => {
@@ -181,14 +181,16 @@ fn ratio(scale: f64) -> OpResult<Scale> {
     Ok(Scale::Ratio(Int::new(num as i64), Int::new(den)))
 }
 
-fn scales_operand(cx: &mut Cx, t: TensorId) -> OpResult<Vec<Scale>> {
+/// The scales in an operand, one for each of `axes` axes.
+fn scales_operand(cx: &mut Cx, t: TensorId, axes: usize) -> OpResult<Vec<Scale>> {
     let x = Operand::of(cx, t);
-    let (1, Some(n), true) = (x.rank(), x.shape.first().and_then(|d| d.as_const()), x.dtype.is_float()) else {
-        return invalid("scales must be a list of floats whose length is known");
-    };
+    if x.rank() != 1 || !x.dtype.is_float() {
+        return invalid("scales must be a list of floats");
+    }
+    cx.require_equal(x.shape[0], Int::from(axes), "number of scales")?;
     match cx.const_floats(t) {
         Some(scales) => scales.into_iter().map(ratio).collect(),
-        None => Ok((0..n).map(|k| Scale::Number(expr::cast(DType::F64, x.at(&[Int::new(k)])))).collect()),
+        None => Ok((0..axes).map(|k| Scale::Number(expr::cast(DType::F64, x.at(&[Int::from(k)])))).collect()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Operators on shapes: reading them, changing them without touching the elements, and filling them.
 
 use super::operand::Operand;
-use super::sizes::{axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes, unsupported};
+use super::sizes::{axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes};
 use super::{AttrTensor, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -142,8 +142,13 @@ fn squeeze(cx: &mut Cx, call: &Call) -> OpResult {
             match d.eq_proof(one) {
                 Some(true) => {}
                 Some(false) => out.push(d),
+                // The rank must not depend on data: a dimension that may be 1 stays, and must not be 1 when the model runs.
                 None => {
-                    return unsupported(format!("Squeeze without axes where the dimension {d} may be 1 or not"));
+                    let gone = d.if_eq(1, 1, 0);
+                    let what =
+                        format!("Squeeze without axes would remove the dimension {d}, and that changes the rank");
+                    cx.require_at_most(gone, Int::new(0), &what)?;
+                    out.push(d);
                 }
             }
         }
