@@ -155,9 +155,8 @@ impl Attention {
         let soft = stored.compute();
         let shape = self.score_shape();
         let (rows, keys) = (shape[..4].to_vec(), self.k.length);
-        let most = cx.reduce(ReduceKind::Max, soft, rows.clone(), &[keys], |i, r| {
-            expr::load(logits, stored, [i, r].concat())
-        });
+        let most =
+            cx.reduce(ReduceKind::Max, soft, rows.clone(), &[keys], |i, r| expr::load(logits, stored, [i, r].concat()));
         let power = cx.map(soft, shape.clone(), |i| {
             let most = expr::load(most, soft, i[..4].to_vec());
             let base = most.eq_(most.num(f64::NEG_INFINITY)).then(most.num(0.0), most);
@@ -184,18 +183,13 @@ impl Attention {
         let (wide, stored) = (self.dtype.compute(), cx.dtype(weights));
         let packed = self.q.is_packed();
         let (batch, heads, group, rows, size) = (self.q.batch, self.k.heads, self.group(), self.q.length, self.v.size);
-        let shape =
-            if packed { vec![batch, rows, heads, group, size] } else { vec![batch, heads, group, rows, size] };
+        let shape = if packed { vec![batch, rows, heads, group, size] } else { vec![batch, heads, group, rows, size] };
         let y = cx.reduce(ReduceKind::Sum, self.dtype, shape, &[self.k.length], |i, r| {
             let at = if packed { [i[0], i[2], i[3], i[1]] } else { [i[0], i[1], i[2], i[3]] };
             let weight = expr::load(weights, stored, [&at[..], r].concat()).to(wide);
             weight * self.v.at(at[0], at[1], r[0], i[4]).to(wide)
         });
-        let shape = if packed {
-            vec![batch, rows, self.q.heads * size]
-        } else {
-            vec![batch, self.q.heads, rows, size]
-        };
+        let shape = if packed { vec![batch, rows, self.q.heads * size] } else { vec![batch, self.q.heads, rows, size] };
         cx.view(y, shape)
     }
 

@@ -121,7 +121,11 @@ fn gemm(cx: &mut Cx, call: &Call) -> OpResult {
     let (ta, tb) = (call.int("transA", 0)? != 0, call.int("transB", 0)? != 0);
     let (sa, sb) = (cx.shape(a), cx.shape(b));
     let (&[a0, a1], &[b0, b1]) = (sa.as_slice(), sb.as_slice()) else {
-        return Err(OpError::Invalid(format!("operands must be matrices; their ranks are {} and {}", sa.len(), sb.len())));
+        return Err(OpError::Invalid(format!(
+            "operands must be matrices; their ranks are {} and {}",
+            sa.len(),
+            sb.len()
+        )));
     };
     let (m, ka) = if ta { (a1, a0) } else { (a0, a1) };
     let (kb, n) = if tb { (b1, b0) } else { (b0, b1) };

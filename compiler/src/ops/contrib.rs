@@ -28,8 +28,8 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
         not_channels_last(call)?;
         expand(cx, &Call { domain: String::new(), version: 10, ..call.clone() })
     }),
-    (MS, "QLinearAdd", |cx, call| qlinear_binary(cx, call, "Add")),
-    (MS, "QLinearMul", |cx, call| qlinear_binary(cx, call, "Mul")),
+    (MS, "QLinearAdd", qlinear_add),
+    (MS, "QLinearMul", qlinear_mul),
     (MS, "QLinearSigmoid", |cx, call| qlinear_unary(cx, call, "Sigmoid")),
     (MS, "QLinearLeakyRelu", |cx, call| qlinear_unary(cx, call, "LeakyRelu")),
     (MS, "QLinearSoftmax", |cx, call| qlinear_unary(cx, call, "Softmax")),
@@ -326,10 +326,37 @@ fn quantised(cx: &mut Cx, y: TensorId, scale: TensorId, zero: Option<TensorId>, 
     apply(cx, "QuantizeLinear", &[Some(y), Some(scale), Some(zero)], &[])
 }
 
-fn qlinear_binary(cx: &mut Cx, call: &Call, op: &str) -> OpResult {
+fn qlinear_add(cx: &mut Cx, call: &Call) -> OpResult {
     let (a, b) = (dequantised(cx, call, 0)?, dequantised(cx, call, 3)?);
-    let y = apply(cx, op, &[Some(a), Some(b)], &[])?;
+    let y = apply(cx, "Add", &[Some(a), Some(b)], &[])?;
     Ok(vec![quantised(cx, y, call.input(6)?, call.opt(7), call.input(0)?)?])
+}
+
+/// The product of the integers is exact; it is scaled once.
+fn qlinear_mul(cx: &mut Cx, call: &Call) -> OpResult {
+    let (a, b) = (Operand::of(cx, call.input(0)?), Operand::of(cx, call.input(3)?));
+    let to = a.dtype;
+    if !matches!(to, DType::I8 | DType::U8) || b.dtype != to {
+        return Err(OpError::Invalid(format!("operands have types {to} and {}", b.dtype)));
+    }
+    let mut only = |k: usize| -> OpResult<Option<Operand>> {
+        let Some(t) = call.opt(k) else { return Ok(None) };
+        need_one(cx, t, &format!("input {k}"))?;
+        Ok(Some(Operand::of(cx, t)))
+    };
+    let (za, zb, zero) = (only(2)?, only(5)?, only(7)?);
+    let (Some(sa), Some(sb), Some(scale)) = (only(1)?, only(4)?, only(6)?) else {
+        return Err(OpError::Invalid("a scale is missing".into()));
+    };
+    let shape = cx.broadcast(&[a.shape.clone(), b.shape.clone()])?;
+    let none = expr::constant_i64(to, 0);
+    let at = |z: &Option<Operand>| z.as_ref().map_or(none, Operand::only).to(DType::I32);
+    Ok(vec![cx.map(to, shape, |i| {
+        let x = a.spread(i).to(DType::I32) - at(&za);
+        let y = b.spread(i).to(DType::I32) - at(&zb);
+        let zero = zero.as_ref().map_or(none, Operand::only);
+        requantise(x * y, sa.only() * sb.only() / scale.only(), zero, to)
+    })])
 }
 
 fn qlinear_unary(cx: &mut Cx, call: &Call, op: &str) -> OpResult {
@@ -337,9 +364,18 @@ fn qlinear_unary(cx: &mut Cx, call: &Call, op: &str) -> OpResult {
     let own = ["channels_last", "opset"];
     let attrs = call.attrs.iter().filter(|(k, _)| !own.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone()));
     let version = call.int("opset", 13)?;
-    let inner =
-        Call { domain: String::new(), op: op.into(), version, inputs: vec![Some(x)], outputs: vec![true], attrs: attrs.collect() };
-    let y = expand(cx, &inner)?.first().copied().ok_or_else(|| OpError::Unsupported(format!("operator {op} gives nothing")))?;
+    let inner = Call {
+        domain: String::new(),
+        op: op.into(),
+        version,
+        inputs: vec![Some(x)],
+        outputs: vec![true],
+        attrs: attrs.collect(),
+    };
+    let y = expand(cx, &inner)?
+        .first()
+        .copied()
+        .ok_or_else(|| OpError::Unsupported(format!("operator {op} gives nothing")))?;
     Ok(vec![quantised(cx, y, call.input(3)?, call.opt(4), call.input(0)?)?])
 }
 

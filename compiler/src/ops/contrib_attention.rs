@@ -76,7 +76,9 @@ fn added(
         Some(t) => {
             let b = Operand::of(cx, t);
             if b.rank() != 4 || b.dtype != dtype {
-                return Err(OpError::Invalid("the attention bias must have four axes and the type of the queries".into()));
+                return Err(OpError::Invalid(
+                    "the attention bias must have four axes and the type of the queries".into(),
+                ));
             }
             for (own, full) in b.shape.iter().zip(sizes) {
                 let spread = own.if_eq(1, full, *own);
@@ -230,9 +232,7 @@ fn projected(cx: &mut Cx, call: &Call) -> OpResult {
             return Err(OpError::Invalid(format!("the past has rank {}, not 5", p.rank())));
         };
         cx.require_equal(two, Int::new(2), "parts of the past")?;
-        let mut half = |part: i64| {
-            cx.map(p.dtype, vec![b, h, old, size], |i| p.at(&[&[Int::new(part)], i].concat()))
-        };
+        let mut half = |part: i64| cx.map(p.dtype, vec![b, h, old, size], |i| p.at(&[&[Int::new(part)], i].concat()));
         let (past_k, past_v) = (half(0), half(1));
         k = k.after(cx, past_k, "the past keys")?;
         v = v.after(cx, past_v, "the past values")?;

@@ -50,7 +50,9 @@ fn names(term: &Term, rank: usize) -> OpResult<Vec<Axis>> {
     let letters = term.iter().flatten().count();
     let wild = term.contains(&None);
     if letters > rank || (!wild && letters != rank) {
-        return Err(OpError::Invalid(format!("an operand of rank {rank} does not fit {letters} names in the equation")));
+        return Err(OpError::Invalid(format!(
+            "an operand of rank {rank} does not fit {letters} names in the equation"
+        )));
     }
     let hidden = rank - letters;
     let mut out = vec![];

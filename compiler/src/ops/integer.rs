@@ -72,7 +72,11 @@ impl Spread {
             cx.require_equal(o.shape[0], lines, what)?;
         } else if o.rank() == of.len() {
             // Broadcasts with the operand, one element a line.
-            cx.require_equal(o.shape[if axis == LineAxis::Row { o.rank() - 1 } else { o.rank() - 2 }], Int::new(1), what)?;
+            cx.require_equal(
+                o.shape[if axis == LineAxis::Row { o.rank() - 1 } else { o.rank() - 2 }],
+                Int::new(1),
+                what,
+            )?;
             let both = cx.broadcast(&[o.shape.clone(), of.to_vec()])?;
             for (a, b) in both.iter().zip(of) {
                 cx.require_equal(*a, *b, what)?;
@@ -106,8 +110,11 @@ fn shifted_product(
 ) -> OpResult<(TensorId, Product)> {
     let p = Product::of(cx, a, b)?;
     let (a, b) = (Operand::of(cx, a), Operand::of(cx, b));
-    let za = za.map(|z| Spread::of(cx, z, &a.shape, LineAxis::Row, "the zero point of the first operand")).transpose()?;
-    let zb = zb.map(|z| Spread::of(cx, z, &b.shape, LineAxis::Column, "the zero point of the second operand")).transpose()?;
+    let za =
+        za.map(|z| Spread::of(cx, z, &a.shape, LineAxis::Row, "the zero point of the first operand")).transpose()?;
+    let zb = zb
+        .map(|z| Spread::of(cx, z, &b.shape, LineAxis::Column, "the zero point of the second operand"))
+        .transpose()?;
     let raw = product(cx, a.id, b.id, DType::I32, DType::I32)?;
     if za.is_none() && zb.is_none() {
         return Ok((raw, p));

@@ -294,9 +294,11 @@ fn causal_conv(cx: &mut Cx, call: &Call) -> OpResult {
     });
     let mut out: Vec<TensorId> = vec![y];
     if call.wants(1) {
-        out.push(cx.map(dtype, vec![batch, channels, before], |i| {
-            expr::load(joined, dtype, vec![i[0], i[1], i[2] + length])
-        }));
+        out.push(
+            cx.map(dtype, vec![batch, channels, before], |i| {
+                expr::load(joined, dtype, vec![i[0], i[1], i[2] + length])
+            }),
+        );
     }
     Ok(out)
 }

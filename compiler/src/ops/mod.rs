@@ -151,6 +151,8 @@ mod layout_tests;
 #[cfg(test)]
 mod narrow_tests;
 #[cfg(test)]
+mod attention_tests;
+#[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]
 mod testing;

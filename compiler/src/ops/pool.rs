@@ -103,7 +103,15 @@ fn cell(w: &Window, i: &[Int], r: &[Int]) -> Vec<Int> {
     i[..2].iter().copied().chain(at).collect()
 }
 
-fn reduced(cx: &mut Cx, x: TensorId, w: &Window, kind: ReduceKind, fill: Expr, out: DType, f: impl Fn(Expr) -> Expr) -> TensorId {
+fn reduced(
+    cx: &mut Cx,
+    x: TensorId,
+    w: &Window,
+    kind: ReduceKind,
+    fill: Expr,
+    out: DType,
+    f: impl Fn(Expr) -> Expr,
+) -> TensorId {
     let padded = w.pad(cx, x, fill);
     let dtype = cx.dtype(x);
     let shape = pooled(cx, x, &w.output);

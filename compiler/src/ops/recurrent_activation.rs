@@ -39,7 +39,10 @@ pub(super) fn activations(call: &Call, directions: usize, defaults: &[Activation
     };
     if names.len() != defaults.len() * directions {
         let needed = defaults.len() * directions;
-        return Err(OpError::Invalid(format!("attribute 'activations' has {} names, {needed} are needed", names.len())));
+        return Err(OpError::Invalid(format!(
+            "attribute 'activations' has {} names, {needed} are needed",
+            names.len()
+        )));
     }
     // Parameters are listed for those functions only that have them.
     let mut alphas = call.floats("activation_alpha", vec![])?.into_iter().map(f64::from);

@@ -390,7 +390,16 @@ impl Frame<'_> {
 
     /// For each of `gates`: its start value plus the product of its weights with the state at `base` of `state`.
     #[allow(clippy::too_many_arguments, reason = "one inner loop with all that it reads")]
-    fn sums(&self, b: &mut Builder, p: &Place, block: &Block, gates: &[i64], start: &[Reg], state: Buf, base: Reg) -> Vec<Reg> {
+    fn sums(
+        &self,
+        b: &mut Builder,
+        p: &Place,
+        block: &Block,
+        gates: &[i64],
+        start: &[Reg],
+        state: Buf,
+        base: Reg,
+    ) -> Vec<Reg> {
         let all = self.spec.cell.gates();
         let sums: Vec<_> = start.iter().map(|s| b.var_init(*s)).collect();
         let zero = b.i64(0);

@@ -70,9 +70,8 @@ impl Case {
     fn operands(&self) -> Vec<Option<Value>> {
         let (d, g, h, n) = (self.directions.len(), self.gates(), self.hidden, self.batch);
         let optional = |v: Value| Some(v).filter(|_| self.full);
-        let lengths = self.lengths.as_ref().map(|l| {
-            value(DType::I32, &[n], &l.iter().map(|x| *x as f64).collect::<Vec<_>>())
-        });
+        let lengths =
+            self.lengths.as_ref().map(|l| value(DType::I32, &[n], &l.iter().map(|x| *x as f64).collect::<Vec<_>>()));
         let mut all = vec![
             Some(numbers(&[self.steps, n, self.inputs], 1)),
             Some(numbers(&[d, g * h, self.inputs], 2)),
@@ -126,14 +125,17 @@ impl Case {
         let clipped = |x: f64| self.clip.map_or(x, |c| x.clamp(-c, c));
         let input = |gate: usize, u: usize| {
             let row = dir * g * h + gate * h + u;
-            (0..self.inputs).map(|i| part(0, (time * n + b) * self.inputs + i) * part(1, row * self.inputs + i)).sum::<f64>()
+            (0..self.inputs)
+                .map(|i| part(0, (time * n + b) * self.inputs + i) * part(1, row * self.inputs + i))
+                .sum::<f64>()
         };
         let recurrent = |gate: usize, u: usize, state: &[f64]| {
             let row = dir * g * h + gate * h + u;
             (0..h).map(|k| state[k] * part(2, row * h + k)).sum::<f64>()
         };
         let bias = |half: usize, gate: usize, u: usize| part(3, dir * 2 * g * h + (half * g + gate) * h + u);
-        let sum = |gate: usize, u: usize| input(gate, u) + recurrent(gate, u, state) + bias(0, gate, u) + bias(1, gate, u);
+        let sum =
+            |gate: usize, u: usize| input(gate, u) + recurrent(gate, u, state) + bias(0, gate, u) + bias(1, gate, u);
         let peephole = |gate: usize, u: usize| part(7, (dir * 3 + gate) * h + u);
         let (mut new_state, mut new_cell) = (vec![0.0; h], cell.to_vec());
         for u in 0..h {

@@ -99,11 +99,8 @@ fn build(cx: &mut Cx, call: &Call, r: Rotation) -> OpResult {
         table.at(&[at.max(0).min(table.shape[0] - 1), pair])
     };
     let element = |b: Int, h: Int, s: Int, f: Int| -> Expr {
-        let (pair, first) = if interleaved {
-            (f.div(2), eq(f.rem(2), 0))
-        } else {
-            (f.if_lt(half, f, f - half), lt(f, half))
-        };
+        let (pair, first) =
+            if interleaved { (f.div(2), eq(f.rem(2), 0)) } else { (f.if_lt(half, f, f - half), lt(f, half)) };
         let (one, two) = if interleaved { (pair * 2, pair * 2 + 1) } else { (pair, pair + half) };
         let (x1, x2) = (x.at(b, h, s, one), x.at(b, h, s, two));
         let (cos, sin) = (angle(&r.cos, b, s, pair), angle(&r.sin, b, s, pair));

@@ -1,7 +1,7 @@
 //! Sliding windows: the attributes that convolutions and pools share, and padding.
 
-use super::scalar::{and, within};
 use super::Call;
+use super::scalar::{and, within};
 use crate::sym::Int;
 use crate::te::{Cx, Expr, OpError, OpResult, TensorId, expr};
 
@@ -65,7 +65,10 @@ pub(super) fn per_axis(call: &Call, name: &str, axes: usize, default: i64, least
 pub(super) fn spatial(cx: &Cx, x: TensorId) -> OpResult<Vec<Int>> {
     let shape = cx.shape(x);
     if shape.len() < 3 {
-        return Err(OpError::Invalid(format!("the input has rank {}; at least one spatial axis is needed", shape.len())));
+        return Err(OpError::Invalid(format!(
+            "the input has rank {}; at least one spatial axis is needed",
+            shape.len()
+        )));
     }
     Ok(shape[2..].to_vec())
 }
@@ -161,11 +164,8 @@ impl Window {
     /// How many cells of the window at `out` lie on the input along axis `d`, or on the padded input.
     pub(super) fn cells(&self, d: usize, out: Int, padding_counts: bool) -> Int {
         let start = out * self.strides[d] - self.begin[d];
-        let (lo, hi) = if padding_counts {
-            (-self.begin[d], self.input[d] + self.end[d])
-        } else {
-            (Int::new(0), self.input[d])
-        };
+        let (lo, hi) =
+            if padding_counts { (-self.begin[d], self.input[d] + self.end[d]) } else { (Int::new(0), self.input[d]) };
         let first = (lo - start).ceil_div(self.dilations[d]).max(0);
         let behind = (hi - start).ceil_div(self.dilations[d]).min(self.kernel[d]);
         behind - first

@@ -187,9 +187,7 @@ fn transposed_convolution_scatters_what_convolution_gathers() {
         let mut attrs = s.attrs();
         attrs.push(("output_padding", ints(&extra)));
         let (shape, y) = run(&mut cx, &call("ConvTranspose", &[x, w], &attrs), 0);
-        let full = |d: usize| {
-            (s.size[d] - 1) * s.stride[d] + extra[d] as usize + (s.kernel[d] - 1) * s.dilation[d] + 1
-        };
+        let full = |d: usize| (s.size[d] - 1) * s.stride[d] + extra[d] as usize + (s.kernel[d] - 1) * s.dilation[d] + 1;
         let dim = |d: usize| full(d) - s.pads[d] - s.pads[2 + d];
         let outputs = per * s.group;
         assert_eq!(shape, [2, outputs, dim(0), dim(1)]);
