@@ -3,7 +3,7 @@
 use super::{Fold, Nest, Stage, Step, Unit, uses::exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
-use crate::te::cx::{flatten, index_of, unflatten};
+use crate::te::cx::{flatten, index_of, reindex};
 use crate::te::{self, Block, Def, Expr, Program, TensorId, expr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -121,8 +121,8 @@ impl Group<'_> {
     fn through_views(&self, t: TensorId, index: &[Int]) -> (TensorId, Vec<Int>) {
         match self.p.tensor(t).def {
             Def::View(base) => {
-                let flat = flatten(&self.p.tensor(t).shape, index);
-                self.through_views(base, &unflatten(&self.p.tensor(base).shape, flat))
+                let at = reindex(&self.p.tensor(t).shape, &self.p.tensor(base).shape, index);
+                self.through_views(base, &at)
             }
             _ => (t, index.to_vec()),
         }
@@ -183,7 +183,7 @@ impl Group<'_> {
             // The map's index in terms of the sum's.
             let at = index_of(svars);
             let position = flatten(&self.p.tensor(sum).shape, &at);
-            let moved = unflatten(&tensor.shape, position);
+            let moved = reindex(&self.p.tensor(sum).shape, &tensor.shape, &at);
             if moved.iter().any(|i| divides(*i)) {
                 continue;
             }

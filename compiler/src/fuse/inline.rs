@@ -7,7 +7,7 @@
 use super::uses::{Uses, exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
-use crate::te::cx::{flatten, unflatten};
+use crate::te::cx::reindex;
 use crate::te::{Def, Expr, Node, Program, TensorId, expr};
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ fn rewrite(p: &Program, stored: &BTreeSet<TensorId>, t: TensorId, def: Def) -> D
             let shape = p.tensor(t).shape.clone();
             let vars = crate::te::cx::index_vars("i", &shape);
             let index = crate::te::cx::index_of(&vars);
-            let at = unflatten(&p.tensor(base).shape, flatten(&shape, &index));
+            let at = reindex(&shape, &p.tensor(base).shape, &index);
             let load = expr::load(base, p.tensor(base).dtype, at);
             Def::Map { vars, body: put(load) }
         }
@@ -92,7 +92,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
             // Through a view, only where the index needs no division.
             Def::View(_) => {
                 let index = crate::te::cx::index_of(&crate::te::cx::index_vars("i", &tensor.shape));
-                let at = unflatten(&p.tensor(t).shape, flatten(&tensor.shape, &index));
+                let at = reindex(&tensor.shape, &p.tensor(t).shape, &index);
                 !uses.whole.contains(r)
                     && at.iter().all(|i| !divides(*i))
                     && uses.readers.get(r).is_some_and(|rs| rs.len() == 1 || movement)

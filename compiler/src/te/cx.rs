@@ -380,3 +380,53 @@ pub fn unflatten(shape: &[Int], flat: Int) -> Vec<Int> {
     out.reverse();
     out
 }
+
+/// The index within shape `to` of the element at `index` within shape `from`, where both hold the same elements in the same
+/// order. Axes at both ends that the shapes share keep their index.
+pub fn reindex(from: &[Int], to: &[Int], index: &[Int]) -> Vec<Int> {
+    let shared = |pairs: &mut dyn Iterator<Item = (&Int, &Int)>| pairs.take_while(|(a, b)| a == b).count();
+    let head = shared(&mut from.iter().zip(to));
+    if head == from.len() && head == to.len() {
+        return index.to_vec();
+    }
+    let tail = shared(&mut from[head..].iter().rev().zip(to[head..].iter().rev()));
+    let (from_end, to_end) = (from.len() - tail, to.len() - tail);
+    let flat = flatten(&from[head..from_end], &index[head..from_end]);
+    let middle = unflatten(&to[head..to_end], flat);
+    index[..head].iter().copied().chain(middle).chain(index[from_end..].iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_that_shapes_share_keep_their_index_whatever_their_size_is() {
+        let (n, w) = (Int::symbol("n", None, None), Int::symbol("w", None, None));
+        let from = [n, Int::new(2), Int::new(3), w];
+        let to = [n, Int::new(6), w];
+        let index: Vec<Int> = from.iter().map(|d| Int::index("i", *d)).collect();
+        let joined = reindex(&from, &to, &index);
+        assert_eq!(joined, [index[0], index[1] * 3 + index[2], index[3]]);
+        assert_eq!(reindex(&to, &from, &joined), index);
+        assert_eq!(reindex(&from, &from, &index), index);
+    }
+
+    #[test]
+    fn a_change_of_shape_keeps_the_position() {
+        let dims = |d: &[i64]| d.iter().map(|v| Int::new(*v)).collect::<Vec<_>>();
+        for (from, to) in [
+            (vec![2, 3, 4], vec![6, 4]),
+            (vec![2, 3, 4], vec![2, 2, 6]),
+            (vec![4], vec![1, 4, 1]),
+            (vec![1, 1], vec![]),
+            (vec![4, 4], vec![4, 2, 2]),
+        ] {
+            let (from, to) = (dims(&from), dims(&to));
+            for flat in 0..Int::product(&from).as_const().unwrap_or(0) {
+                let index = unflatten(&from, Int::new(flat));
+                assert_eq!(flatten(&to, &reindex(&from, &to, &index)), Int::new(flat));
+            }
+        }
+    }
+}

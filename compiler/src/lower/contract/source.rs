@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::sym::{Int, VarId, free_vars, linear_in, subst};
-use crate::te::cx::{flatten, unflatten};
+use crate::te::cx::{flatten, reindex};
 use crate::te::{Def, Node, Program, TensorId};
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn resolve(program: &Program, t: TensorId, index: &[Int]) -> Option<S
                 return Some(Source { tensor: t, bytes: bytes.clone(), dtype, flat: flatten(&tensor.shape, &index) });
             }
             Def::View(base) => {
-                index = unflatten(&program.tensor(*base).shape, flatten(&tensor.shape, &index));
+                index = reindex(&tensor.shape, &program.tensor(*base).shape, &index);
                 t = *base;
             }
             Def::Map { vars, body } => {
