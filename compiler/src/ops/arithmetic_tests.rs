@@ -41,7 +41,9 @@ fn integer_powers_are_exact_and_wrap() {
 fn integer_division_truncates_and_shifts_reach_past_the_width() {
     let y = run1("Div", 14, &[ints(DType::I8, &[-7.0, 7.0, 1.0]), ints(DType::I8, &[2.0, -2.0, 0.0])], &[]);
     assert_eq!(y.data, [-3.0, -3.0, 0.0]);
-    let shift = |t, x: f64, by: f64, d| run1("BitShift", 28, &[ints(t, &[x]), ints(t, &[by])], &[("direction", str(d))]).data[0];
+    let shift = |t, x: f64, by: f64, d| {
+        run1("BitShift", 28, &[ints(t, &[x]), ints(t, &[by])], &[("direction", str(d))]).data[0]
+    };
     assert_eq!(shift(DType::U8, 3.0, 7.0, "LEFT"), 128.0);
     assert_eq!(shift(DType::U8, 255.0, 8.0, "RIGHT"), 0.0);
     assert_eq!(shift(DType::I8, -3.0, 9.0, "RIGHT"), -1.0);
@@ -142,7 +144,9 @@ fn axes_read_at_run_time_give_shapes_that_depend_on_them() {
 #[test]
 fn arg_max_takes_the_first_or_last_of_equal_ones() {
     let x = value(DType::F32, &[2, 3], &[1.0, 5.0, 5.0, 4.0, f64::NAN, 9.0]);
-    let y = |op, last| run1(op, 13, &[x.clone()], &[("axis", I(1)), ("keepdims", I(0)), ("select_last_index", I(last))]).data;
+    let y = |op, last| {
+        run1(op, 13, &[x.clone()], &[("axis", I(1)), ("keepdims", I(0)), ("select_last_index", I(last))]).data
+    };
     assert_eq!(y("ArgMax", 0), [1.0, 1.0]);
     assert_eq!(y("ArgMax", 1), [2.0, 1.0]);
     assert_eq!(y("ArgMin", 0), [0.0, 1.0]);
@@ -161,7 +165,9 @@ fn hardmax_of_old_versions_looks_at_all_trailing_axes() {
 fn likelihood_loss_weighs_and_ignores() {
     let x = value(DType::F32, &[3, 2], &[-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
     let inputs = [x, ints(DType::I64, &[0.0, 1.0, -9.0]), f(&[1.0, 3.0])];
-    let y = |reduction: &str| run1("NegativeLogLikelihoodLoss", 22, &inputs, &[("reduction", str(reduction)), ("ignore_index", I(-9))]).data;
+    let y = |reduction: &str| {
+        run1("NegativeLogLikelihoodLoss", 22, &inputs, &[("reduction", str(reduction)), ("ignore_index", I(-9))]).data
+    };
     assert_eq!(y("none"), [1.0, 12.0, 0.0]);
     assert_eq!(y("sum"), [13.0]);
     assert_eq!(y("mean"), [3.25]);
@@ -176,7 +182,8 @@ fn normalisations_center_and_scale() {
     assert_eq!(y.data, [-2.0, 2.0, 7.0, 13.0]);
     let attrs = [("epsilon", Float(0.0)), ("num_groups", I(2))];
     assert_eq!(run1("GroupNormalization", 21, &[x.clone(), scale.clone(), bias.clone()], &attrs).data, y.data);
-    let out = run("LayerNormalization", 17, &[Some(x.clone()), Some(scale), Some(bias)], &[("epsilon", Float(0.0))], 3).unwrap();
+    let out = run("LayerNormalization", 17, &[Some(x.clone()), Some(scale), Some(bias)], &[("epsilon", Float(0.0))], 3)
+        .unwrap();
     assert_eq!(out[0].data, [-2.0, 13.0, -2.0, 13.0]);
     assert_eq!((out[1].shape.clone(), out[1].data.clone()), (vec![1, 2, 1, 1], vec![3.0, 0.0]));
     assert_eq!(out[2].data, [0.5, 0.25]);
@@ -204,7 +211,10 @@ fn quantisation_rounds_to_even_saturates_and_blocks() {
 #[test]
 fn dynamic_quantisation_covers_zero() {
     let out = run("DynamicQuantizeLinear", 11, &[Some(f(&[51.0, 102.0, 255.0]))], &[], 3).unwrap();
-    assert_eq!(out.iter().map(|v| v.data.clone()).collect::<Vec<_>>(), [vec![51.0, 102.0, 255.0], vec![1.0], vec![0.0]]);
+    assert_eq!(
+        out.iter().map(|v| v.data.clone()).collect::<Vec<_>>(),
+        [vec![51.0, 102.0, 255.0], vec![1.0], vec![0.0]]
+    );
 }
 
 #[test]

@@ -118,9 +118,7 @@ impl Space {
     /// Index of a result for an index of the operand (`keep` only, known axes).
     pub(super) fn result_index(&self, full: &[Int]) -> Vec<Int> {
         match &self.axes {
-            Axes::Known(reduced) => {
-                full.iter().zip(reduced).map(|(i, r)| if *r { Int::new(0) } else { *i }).collect()
-            }
+            Axes::Known(reduced) => full.iter().zip(reduced).map(|(i, r)| if *r { Int::new(0) } else { *i }).collect(),
             Axes::Read(flags, _) => full.iter().zip(flags).map(|(i, f)| f.if_eq(1, 0, *i)).collect(),
         }
     }

@@ -86,7 +86,8 @@ fn batch(cx: &mut Cx, call: &Call) -> OpResult {
     if !trains(call)? {
         return Ok(vec![apply(cx, &x, &stats, [scale, bias, mean, var], epsilon)]);
     }
-    let axes: Vec<bool> = (0..x.rank()).map(|k| if stats.spatial { k != 1 || stats.rank == 1 } else { k == 0 }).collect();
+    let axes: Vec<bool> =
+        (0..x.rank()).map(|k| if stats.spatial { k != 1 || stats.rank == 1 } else { k == 0 }).collect();
     let space = Space::new(&x.shape, &Axes::Known(axes), false);
     let (batch_mean, batch_var) = moments(cx, &x, &space, t);
     let batch_shape = |cx: &mut Cx, p: &Operand| {

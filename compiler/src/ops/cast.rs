@@ -7,7 +7,8 @@ use crate::dtype::DType;
 use crate::graph::ElemType;
 use crate::te::{Cx, Expr, Func2, OpError, OpResult, expr};
 
-pub(super) const TABLE: &[(&str, &str, Expand)] = &[("", "Cast", cast), ("", "CastLike", cast_like), ("", "BitCast", bit_cast)];
+pub(super) const TABLE: &[(&str, &str, Expand)] =
+    &[("", "Cast", cast), ("", "CastLike", cast_like), ("", "BitCast", bit_cast)];
 
 fn cast(cx: &mut Cx, call: &Call) -> OpResult {
     // Until version 6 the type was given by name.

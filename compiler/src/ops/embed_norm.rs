@@ -29,7 +29,11 @@ fn table(cx: &mut Cx, t: TensorId, hidden: Option<Int>) -> OpResult<Operand> {
 fn ids(cx: &mut Cx, t: TensorId, shape: Option<&[Int]>) -> OpResult<Operand> {
     let ids = Operand::of(cx, t);
     if !matches!(ids.dtype, DType::I32 | DType::I64) || ids.rank() != 2 {
-        return invalid(format!("numbers of type {} and rank {}, integers of rank 2 are needed", ids.dtype, ids.rank()));
+        return invalid(format!(
+            "numbers of type {} and rank {}, integers of rank 2 are needed",
+            ids.dtype,
+            ids.rank()
+        ));
     }
     for (a, b) in ids.shape.iter().zip(shape.unwrap_or_default()) {
         // Positions may be one row for the whole batch.

@@ -22,6 +22,7 @@ mod det;
 mod einsum;
 mod fourier;
 mod embed_norm;
+mod features;
 mod gather;
 mod grid;
 mod heads;
@@ -92,6 +93,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         einsum::TABLE,
         fourier::TABLE,
         embed_norm::TABLE,
+        features::TABLE,
         gather::TABLE,
         grid::TABLE,
         integer::TABLE,
@@ -144,6 +146,8 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 mod arithmetic_tests;
 #[cfg(test)]
 mod image_tests;
+#[cfg(test)]
+mod features_tests;
 #[cfg(test)]
 mod index_tests;
 #[cfg(test)]

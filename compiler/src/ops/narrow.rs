@@ -12,7 +12,17 @@ use crate::te::{Cx, Expr, Func2, OpError, OpResult, TensorId, expr};
 
 /// Operators that only move elements of their first operand.
 const MOVES: &[&str] = &[
-    "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Gather", "Expand", "Tile", "Split",
+    "Identity",
+    "Reshape",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Flatten",
+    "Slice",
+    "Gather",
+    "Expand",
+    "Tile",
+    "Split",
 ];
 
 /// Expands an operator that has operands of narrow types.
@@ -246,11 +256,8 @@ fn encode_float(f: &Format, x: Expr, bits: Expr, magnitude: Expr, nan: Expr, sat
     };
     let code = code.gt_(word(f.max)).then(word(beyond), code);
     let signed = code | sign;
-    let signed = if f.unsigned_zero() {
-        (code.eq_(word(0)) | code.eq_(word(1 << f.sign))).then(code, signed)
-    } else {
-        signed
-    };
+    let signed =
+        if f.unsigned_zero() { (code.eq_(word(0)) | code.eq_(word(1 << f.sign))).then(code, signed) } else { signed };
     // Formats without NaN: negative zero, which no other number but it becomes.
     let invalid = match f.nan {
         Some(n) if f.unsigned_zero() => word(n),

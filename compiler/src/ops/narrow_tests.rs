@@ -68,7 +68,10 @@ fn numbers_round_to_even_and_saturate_as_asked() {
         out[0].bytes()
     };
     // 17 and 19 lie between 16, 18 and 20.
-    assert_eq!(encode(ElemType::F8E4M3FN, &[], &[17.0, 19.0, 1e9, -1e9, f32::INFINITY]), [0x58, 0x5a, 0x7e, 0xfe, 0x7e]);
+    assert_eq!(
+        encode(ElemType::F8E4M3FN, &[], &[17.0, 19.0, 1e9, -1e9, f32::INFINITY]),
+        [0x58, 0x5a, 0x7e, 0xfe, 0x7e]
+    );
     assert_eq!(encode(ElemType::F8E4M3FN, &[("saturate", I(0))], &[1e9, -1e9]), [0x7f, 0xff]);
     assert_eq!(encode(ElemType::F8E5M2, &[("saturate", I(0))], &[1e9, f32::NEG_INFINITY]), [0x7c, 0xfc]);
     assert_eq!(encode(ElemType::F8E4M3FNUZ, &[], &[-0.0, -1e-9, f32::NAN]), [0, 0, 0x80]);

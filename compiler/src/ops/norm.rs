@@ -18,7 +18,8 @@ fn lrn(cx: &mut Cx, call: &Call) -> OpResult {
     if x.rank() < 2 {
         return Err(OpError::Invalid(format!("input of rank {} has no channels", x.rank())));
     }
-    let size = call.opt_int("size")?.filter(|s| *s > 0).ok_or_else(|| OpError::Invalid("size must be positive".into()))?;
+    let size =
+        call.opt_int("size")?.filter(|s| *s > 0).ok_or_else(|| OpError::Invalid("size must be positive".into()))?;
     let alpha = f64::from(call.float("alpha", 1e-4)?);
     let beta = f64::from(call.float("beta", 0.75)?);
     let bias = f64::from(call.float("bias", 1.0)?);

@@ -37,7 +37,9 @@ impl Stream {
             Some(AttrValue::Int(s)) => *s as u64,
             Some(_) => u64::from(call.float("seed", 0.0)?.to_bits()),
             // FNV-1a.
-            None => cx.node.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)),
+            None => {
+                cx.node.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+            }
         };
         Ok(Stream(mix(start ^ part.wrapping_mul(GAMMA))))
     }

@@ -11,7 +11,13 @@ pub(super) const TABLE: &[(&str, &str, Expand)] =
 
 /// Operands `R`, `T`, then `N` tensors of each of `kinds` kinds (values, gradients, state). `step` gives, for one tensor's
 /// elements and `R` and `T` in its type, the new elements; output `k` of tensor `n` is output number `k * N + n`.
-fn each(cx: &mut Cx, call: &Call, kinds: usize, outputs: usize, step: impl Fn(Expr, Expr, &[Expr]) -> Vec<Expr>) -> OpResult {
+fn each(
+    cx: &mut Cx,
+    call: &Call,
+    kinds: usize,
+    outputs: usize,
+    step: impl Fn(Expr, Expr, &[Expr]) -> Vec<Expr>,
+) -> OpResult {
     let n = call.inputs.len().saturating_sub(2) / kinds;
     if n == 0 || call.inputs.len() != 2 + n * kinds {
         return Err(OpError::Invalid(format!("{} operands, 2 + N * {kinds} are needed", call.inputs.len())));
