@@ -1,7 +1,7 @@
 //! Elements of the operands as vectors.
 
 use super::form::{coef, extent, varies};
-use super::schedule::quads;
+use super::schedule::{Group, quads};
 use super::tile::{Gen, Tile};
 use crate::kernel::ir::{Buf, Reg};
 use crate::sym::{Int, VarId};
@@ -110,17 +110,26 @@ impl Gen<'_> {
 
     pub(super) fn v_value(&mut self, tile: &Tile<'_>, g: usize) -> Reg {
         let group = tile.groups[g];
-        if let (Stream::Packed { buf, .. }, Some(base)) = (self.v.clone(), tile.v_base) {
+        let packed = match (&self.v, self.stage) {
+            (_, Some(stage)) => Some(stage.buf),
+            (Stream::Packed { buf, .. }, None) => Some(*buf),
+            (Stream::Direct(_), None) => None,
+        };
+        if let (Some(buf), Some(base)) = (packed, tile.v_base) {
             let width: i64 = tile.groups.iter().map(|g| i64::from(g.lanes)).sum();
             let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();
             let (term, disp) = self.place(self.term_index() * width, (0, 0));
             let index = self.e.b.add(base, term);
-            let buf = self.stage.map_or(buf, |s| s.buf);
             let v = self.e.b.load(buf, index, disp + before, group.lanes);
             return self.widened(v);
         }
+        self.direct_columns(tile.n0, group, g)
+    }
+
+    /// Columns of the vector operand, number `g` of the tile, as they lie in their tensor.
+    pub(super) fn direct_columns(&mut self, n0: Reg, group: Group, g: usize) -> Reg {
         let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
-        self.at_group(tile.n0, tile.groups[g]);
+        self.at_group(n0, group);
         let v = self.load(buf, self.form.ops[self.s.vec].flat, group.lanes, (0, g));
         self.widened(v)
     }

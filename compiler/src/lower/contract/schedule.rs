@@ -1,6 +1,7 @@
 //! Which axis the lanes lie along, and how large the register tile is, by an estimate of cycles.
 
 use super::form::{Form, coef, extent, varies};
+use super::stage;
 use super::target::Target;
 use crate::sym::{Int, VarId};
 
@@ -200,8 +201,11 @@ fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[
     };
     // Bytes are converted, in about three instructions.
     let narrow = form.exact.is_some();
-    let ahead = v.data.is_some() && guess_product(&s.m) >= 3 * s.mr as i64;
-    let v_loads = v_loads + if narrow && !ahead { 4.0 } else { 0.0 };
+    let v_loads = v_loads + if narrow { 4.0 } else { 0.0 };
+    let v_loads = match stage::pays(form, target, s) {
+        true => 1.0 + (v_loads + 2.0) * s.mr as f64 / guess_product(&s.m) as f64,
+        false => v_loads,
+    };
     let b_loads = match b.data.is_some() || quads(form, target, s) {
         true if target.by_element => rows.div_ceil(4),
         _ => rows,

@@ -1,11 +1,14 @@
-//! Packed bytes are converted once for each tile of columns, not once for each tile of rows as well: into work space, from
-//! where all tiles of rows read them.
+//! The vector operand's part for one tile of columns, laid out as the tile reads it in work space from where all tiles of
+//! rows read it: packed bytes are converted only once, and elements far apart in memory are fetched only once.
 
+use super::form::{Form, coef, extent};
 use super::operand::Stream;
-use super::schedule::{Group, guess_product};
+use super::schedule::{Group, Schedule, guess, guess_product};
+use super::target::Target;
 use super::tile::Gen;
 use crate::kernel::ir::{Buf, Reg};
 use crate::sym::Int;
+use crate::te::cx::flatten;
 
 /// Work space for one tile of columns.
 #[derive(Clone, Copy, Debug)]
@@ -23,28 +26,53 @@ const PARTS: i64 = 8;
 /// Elements that one pass of the conversion takes.
 const PASS: i64 = 16;
 
+/// Whether laying the vector operand out pays: enough tiles of rows read it, and it is converted, gathered, or so spread
+/// over cache lines that the first-level cache does not hold them.
+pub(super) fn pays(form: &Form, target: &Target, s: &Schedule) -> bool {
+    let (v, rows, mr) = (&form.ops[s.vec], guess_product(&s.m), s.mr as i64);
+    if s.dot || s.lanes == 1 {
+        return false;
+    }
+    if v.data.is_some() {
+        return form.exact.is_some() && rows >= 3 * mr && form.terms().is_some();
+    }
+    let Some(n) = s.n else { return false };
+    let terms = guess_product(&form.ks);
+    match coef(v.flat, n).and_then(|c| c.as_const()) {
+        Some(1) => {
+            let apart = form.ks.last().is_none_or(|k| coef(v.flat, *k).is_none_or(|c| c != Int::new(1)));
+            form.ks.len() == 1 && apart && rows >= 8 * mr && terms * 4 * LINE > target.near
+        }
+        Some(2) => rows >= 5 * mr && guess(extent(n)) >= i64::from(s.lanes),
+        _ => false,
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: i64 = 64;
+
 impl Gen<'_> {
     /// Makes the work space, if converting ahead pays. `units` is the number of work units.
     pub(super) fn make_stage(&mut self, units: Int) {
-        let rows = guess_product(&self.s.m);
-        let (Some(_), Stream::Packed { .. }, Some(terms)) = (self.form.exact, &self.v, self.form.terms()) else { return };
-        if self.s.dot || rows < 3 * self.s.mr as i64 {
+        if !pays(self.form, &self.target, &self.s) {
             return;
         }
+        let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let size = terms * self.s.nv as i64 * i64::from(self.s.lanes);
         let parts = units.min(PARTS);
         let buf = self.e.scratch_buf(self.elem(), parts * size);
         let (lo, parts, units) = (self.e.b.tile_lo(), self.e.int(parts), self.e.int(units));
         let part = self.e.b.mul(lo, parts);
         let part = self.e.b.div(part, units);
-        let size = self.e.b.i64(size);
+        let size = self.e.int(size);
         let base = self.e.b.mul(part, size);
         self.stage = Some(Stage { buf, base });
     }
 
     /// Converts the tile of columns at `n0`.
     pub(super) fn fill_stage(&mut self, n0: Reg, groups: &[Group]) {
-        let (Some(Stage { buf: to, base }), Stream::Packed { buf, .. }) = (self.stage, self.v.clone()) else { return };
+        let Some(Stage { buf: to, base }) = self.stage else { return };
+        let Stream::Packed { buf, .. } = self.v.clone() else { return self.gather_stage(to, base, n0, groups) };
         let Some(terms) = self.form.terms() else { return };
         let all = terms * groups.iter().map(|g| i64::from(g.lanes)).sum::<i64>();
         let v = self.v.clone();
@@ -61,6 +89,34 @@ impl Gen<'_> {
             self.e.b.store(to, into, 0, wide);
             self.e.b.end();
             first = end;
+        }
+    }
+
+    /// Lays out an operand that is read as it lies.
+    fn gather_stage(&mut self, to: Buf, base: Reg, n0: Reg, groups: &[Group]) {
+        let ks = self.form.ks.clone();
+        let zero = self.e.b.i64(0);
+        for k in &ks {
+            let end = self.e.int(extent(*k));
+            let i = self.e.b.begin_for(zero, end, 1);
+            self.e.vars.insert(*k, i);
+        }
+        let width: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
+        let at: Vec<Int> = ks.iter().map(|k| Int::var(*k)).collect();
+        let term = flatten(&ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &at) * width;
+        let term = self.e.int(term);
+        let into = self.e.b.add(base, term);
+        let mut before = 0;
+        for (g, group) in groups.iter().enumerate() {
+            self.places.known.clear();
+            let v = self.direct_columns(n0, *group, g);
+            self.e.b.store(to, into, before, v);
+            before += i64::from(group.lanes);
+        }
+        self.places.known.clear();
+        for k in ks.iter().rev() {
+            self.e.vars.remove(k);
+            self.e.b.end();
         }
     }
 }

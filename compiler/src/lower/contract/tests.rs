@@ -345,6 +345,13 @@ fn convolutions_with_a_kernel() {
 }
 
 #[test]
+fn operands_laid_out_ahead_of_the_tiles() {
+    conv(Conv { batch: 2, inputs: 130, outputs: 67, input: [3, 7], ..CONV });
+    conv(Conv { inputs: 3, outputs: 67, input: [9, 19], kernel: [3, 3], stride: 2, ..CONV });
+    product(67, 131, 9, [true, false], false, false);
+}
+
+#[test]
 fn grouped_and_depthwise_convolutions() {
     conv(Conv { group: 2, inputs: 3, outputs: 5, input: [6, 10], kernel: [3, 3], ..CONV });
     conv(Conv { batch: 2, group: 5, input: [9, 9], kernel: [3, 3], ..CONV });
