@@ -7,6 +7,7 @@
 //!
 //! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
 
+mod cost;
 mod dot;
 mod form;
 mod nest;

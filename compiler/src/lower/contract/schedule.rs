@@ -1,7 +1,7 @@
 //! Which axis the lanes lie along, and how large the register tile is, by an estimate of cycles.
 
+use super::cost::Facts;
 use super::form::{Form, coef, extent, varies};
-use super::stage;
 use super::target::Target;
 use crate::sym::{Int, VarId};
 
@@ -79,9 +79,10 @@ pub(super) fn choose(form: &Form, target: &Target) -> Option<Schedule> {
     let mut best: Option<(f64, Schedule)> = None;
     for vec in 0..2 {
         for candidate in axes(form, target, vec) {
-            for (mr, nv) in tiles(form, target, &candidate) {
+            let facts = Facts::of(form, target, &candidate);
+            for (mr, nv) in tiles(form, target, &candidate, facts.quads) {
                 let s = Schedule { mr, nv, ..candidate.clone() };
-                let cost = cost(form, target, &s);
+                let cost = facts.cost(target, &s);
                 if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                     best = Some((cost, s));
                 }
@@ -133,7 +134,7 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
 }
 
 /// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
-fn tiles(form: &Form, target: &Target, s: &Schedule) -> Vec<(usize, usize)> {
+fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize, usize)> {
     // A few registers stay free for copies and for what the epilogue holds.
     let free = if target.regs > 16 || target.overwrites { 3 } else { 1 };
     let room = target.regs.saturating_sub(free) as usize;
@@ -144,7 +145,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule) -> Vec<(usize, usize)> {
         for nv in 1..=8.min(scalar_limit) {
             let held = match elements {
                 true if form.ops[1 - s.vec].data.is_some() => nv + mr.div_ceil(4),
-                true if quads(form, target, s) => nv + mr,
+                true if quads => nv + mr,
                 _ => mr.min(nv) + 1,
             };
             if mr * nv + held <= room {
@@ -162,69 +163,4 @@ pub(super) fn quads(form: &Form, target: &Target, s: &Schedule) -> bool {
         && s.lanes > 1
         && s.n.is_none_or(|n| !varies(op.flat, n))
         && form.ks.last().is_some_and(|k| coef(op.flat, *k) == Some(Int::new(1)))
-}
-
-/// Estimated cycles.
-fn cost(form: &Form, target: &Target, s: &Schedule) -> f64 {
-    let (m, n) = (guess_product(&s.m), s.n.map_or(1, |n| guess(extent(n))));
-    let outside = (guess_product(&s.batch) * guess_product(&s.outer)) as f64;
-    let width = (s.nv * s.lanes as usize) as i64;
-    let (m_full, m_rest) = (m / s.mr as i64, (m % s.mr as i64) as usize);
-    let (n_full, n_rest) = (n / width, n % width);
-    let tile = |rows: usize, columns: i64| {
-        if rows == 0 || columns == 0 { 0.0 } else { tile_cost(form, target, s, rows, &groups(columns, n, s.lanes)) }
-    };
-    let row = |columns: i64| m_full as f64 * tile(s.mr, columns) + tile(m_rest, columns);
-    outside * (n_full as f64 * row(width) + row(n_rest))
-}
-
-fn tile_cost(form: &Form, target: &Target, s: &Schedule, rows: usize, groups: &[Group]) -> f64 {
-    let k = guess_product(&form.ks);
-    if s.dot {
-        let accumulators = (rows * groups.len()) as f64;
-        let per_step = (accumulators / 2.0).max((rows + groups.len()) as f64 / 2.0).max(4.0 / CHAINS as f64) + 0.5;
-        let lanes = target.lanes as usize;
-        let contiguous = s.n.is_some_and(|n| coef(form.out, n) == Some(Int::new(1)));
-        let vectors = if contiguous { groups.len() / lanes } else { 0 };
-        let finish = vectors * (6 * lanes + 4) + (groups.len() - vectors * lanes) * 10;
-        return k as f64 / lanes as f64 * per_step + (rows * finish) as f64 + 12.0;
-    }
-    let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
-    let step = |flat: Int| s.n.and_then(|n| coef(flat, n)).and_then(|c| c.as_const());
-    // Loads of one vector, or what costs as much.
-    let v_loads = match step(v.flat) {
-        _ if v.data.is_some() => 1.0,
-        Some(1) => 1.0,
-        Some(2) if s.lanes > 1 => 3.5,
-        _ if s.lanes > 1 => 2.0 * f64::from(s.lanes),
-        _ => 1.0,
-    };
-    // Bytes are converted, in about three instructions.
-    let narrow = form.exact.is_some();
-    let v_loads = v_loads + if narrow { 4.0 } else { 0.0 };
-    let v_loads = match stage::pays(form, target, s) {
-        true => 1.0 + (v_loads + 2.0) * s.mr as f64 / guess_product(&s.m) as f64,
-        false => v_loads,
-    };
-    let b_loads = match b.data.is_some() || quads(form, target, s) {
-        true if target.by_element => rows.div_ceil(4),
-        _ => rows,
-    };
-    let b_loads = b_loads * if narrow { 4 } else { 1 };
-    let accumulators = rows * groups.len();
-    let multiplies = accumulators as f64 / 2.0;
-    let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;
-    let latency = 4.0 / ways(accumulators, k) as f64;
-    let mut per_term = multiplies.max(loads).max(latency);
-    if target.overwrites {
-        // One copy to all lanes a cycle, and six instructions of any kind.
-        let copies = (rows - 1) * (groups.len() - 1);
-        let all = (accumulators + copies + 2 * rows) as f64 + v_loads * groups.len() as f64;
-        per_term = per_term.max(rows as f64).max(all / 6.0);
-    }
-    per_term += 0.25;
-    let contiguous = s.n.is_none_or(|n| coef(form.out, n) == Some(Int::new(1)));
-    let store = if contiguous { 2.0 } else { 2.0 + 2.0 * f64::from(s.lanes) };
-    let rows_apart = if s.m.len() > 1 { 6.0 * rows as f64 } else { 0.0 };
-    k as f64 * per_term + accumulators as f64 * store + rows_apart + 12.0
 }

@@ -26,25 +26,30 @@ const PARTS: i64 = 8;
 /// Elements that one pass of the conversion takes.
 const PASS: i64 = 16;
 
-/// Whether laying the vector operand out pays: enough tiles of rows read it, and it is converted, gathered, or so spread
-/// over cache lines that the first-level cache does not hold them.
+/// Whether laying the vector operand out pays.
 pub(super) fn pays(form: &Form, target: &Target, s: &Schedule) -> bool {
-    let (v, rows, mr) = (&form.ops[s.vec], guess_product(&s.m), s.mr as i64);
+    tiles_of_rows(form, target, s).is_some_and(|tiles| guess_product(&s.m) >= tiles * s.mr as i64)
+}
+
+/// The number of tiles of rows from which on laying the vector operand out pays: it is converted, gathered, or so spread
+/// over cache lines that the first-level cache does not hold them.
+pub(super) fn tiles_of_rows(form: &Form, target: &Target, s: &Schedule) -> Option<i64> {
+    let v = &form.ops[s.vec];
     if s.dot || s.lanes == 1 {
-        return false;
+        return None;
     }
     if v.data.is_some() {
-        return form.exact.is_some() && rows >= 3 * mr && form.terms().is_some();
+        return (form.exact.is_some() && form.terms().is_some()).then_some(3);
     }
-    let Some(n) = s.n else { return false };
-    let terms = guess_product(&form.ks);
+    let n = s.n?;
     match coef(v.flat, n).and_then(|c| c.as_const()) {
         Some(1) => {
-            let apart = form.ks.last().is_none_or(|k| coef(v.flat, *k).is_none_or(|c| c != Int::new(1)));
-            form.ks.len() == 1 && apart && rows >= 8 * mr && terms * 4 * LINE > target.near
+            let [k] = form.ks.as_slice() else { return None };
+            let apart = coef(v.flat, *k) != Some(Int::new(1));
+            (apart && guess(extent(*k)) * 4 * LINE > target.near).then_some(8)
         }
-        Some(2) => rows >= 5 * mr && guess(extent(n)) >= i64::from(s.lanes),
-        _ => false,
+        Some(2) => (guess(extent(n)) >= i64::from(s.lanes)).then_some(5),
+        _ => None,
     }
 }
 
