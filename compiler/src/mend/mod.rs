@@ -190,3 +190,6 @@ fn sweep(region: &mut Region) {
     }
     region.constants.retain(|(id, _)| needed.contains(id));
 }
+
+#[cfg(test)]
+mod tests;
