@@ -56,6 +56,15 @@ impl Bounds {
 }
 
 pub(super) fn bounds(i: Int) -> Bounds {
+    if let Some(known) = with(|t| t.bounds.get(&i).copied()) {
+        return known;
+    }
+    let found = find_bounds(i);
+    with(|t| t.bounds.insert(i, found));
+    found
+}
+
+fn find_bounds(i: Int) -> Bounds {
     let mut sum = Bounds { lo: Some(0), hi: Some(0) };
     for (c, atoms) in i.terms() {
         let mut product = Bounds { lo: Some(1), hi: Some(1) };
@@ -117,6 +126,16 @@ pub(super) fn le(a: Int, b: Int) -> Option<bool> {
         return Some(true);
     }
     let d = b - a;
+    if let Some(known) = with(|t| t.signs.get(&d).copied()) {
+        return known;
+    }
+    let found = sign(d);
+    with(|t| t.signs.insert(d, found));
+    found
+}
+
+/// Is `d` at least 0, always or never?
+fn sign(d: Int) -> Option<bool> {
     if let Some(v) = decide(d) {
         return Some(v);
     }

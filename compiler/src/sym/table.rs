@@ -130,6 +130,10 @@ pub(super) struct Table {
     atoms: Vec<Atom>,
     atom_ids: HashMap<Atom, AtomId>,
     vars: Vec<VarInfo>,
+    /// Intervals found before: what is known of a variable never changes.
+    pub(super) bounds: HashMap<Int, super::Bounds>,
+    /// Proofs found before that a number is at least 0, or never.
+    pub(super) signs: HashMap<Int, Option<bool>>,
 }
 
 impl Table {
