@@ -101,11 +101,7 @@ pub struct Unsupported {
 impl Unsupported {
     /// Names what `node`, an `op` such as `ai.onnx:Resize-19`, needs.
     pub fn new(node: impl Into<String>, op: impl Into<String>, what: impl Into<String>) -> Self {
-        Unsupported {
-            node: node.into(),
-            op: op.into(),
-            what: what.into(),
-        }
+        Unsupported { node: node.into(), op: op.into(), what: what.into() }
     }
 }
 
@@ -155,12 +151,7 @@ pub enum Error {
 impl Error {
     /// A fault of the model as a whole.
     pub fn invalid(stage: Stage, message: impl Into<String>) -> Self {
-        Error::Invalid(vec![Fault {
-            stage,
-            node: String::new(),
-            op: String::new(),
-            message: message.into(),
-        }])
+        Error::Invalid(vec![Fault { stage, node: String::new(), op: String::new(), message: message.into() }])
     }
 
     /// A fault of one node; `op` as `domain:Op-version`.
@@ -170,37 +161,22 @@ impl Error {
         op: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Error::Invalid(vec![Fault {
-            stage,
-            node: node.into(),
-            op: op.into(),
-            message: message.into(),
-        }])
+        Error::Invalid(vec![Fault { stage, node: node.into(), op: op.into(), message: message.into() }])
     }
 
     /// One lack of this compiler; `op` as `domain:Op-version`.
-    pub fn unsupported(
-        node: impl Into<String>,
-        op: impl Into<String>,
-        what: impl Into<String>,
-    ) -> Self {
+    pub fn unsupported(node: impl Into<String>, op: impl Into<String>, what: impl Into<String>) -> Self {
         Error::Refused(vec![Unsupported::new(node, op, what)])
     }
 
     /// A broken promise between stages.
     pub fn internal(stage: Stage, message: impl Into<String>) -> Self {
-        Error::Internal {
-            stage,
-            message: message.into(),
-        }
+        Error::Internal { stage, message: message.into() }
     }
 
     /// A file that could not be read or written.
     pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
-        Error::Io {
-            path: path.as_ref().to_owned(),
-            source,
-        }
+        Error::Io { path: path.as_ref().to_owned(), source }
     }
 
     /// Whether this is a refusal: the model is valid and the lack is this compiler's.
@@ -292,26 +268,18 @@ mod tests {
     #[test]
     fn one_reason_is_one_line() {
         let error = Error::unsupported("up", "ai.onnx:Resize-19", "mode cubic is not supported");
-        assert_eq!(
-            error.to_string(),
-            "not supported: node 'up' (ai.onnx:Resize-19): mode cubic is not supported"
-        );
+        assert_eq!(error.to_string(), "not supported: node 'up' (ai.onnx:Resize-19): mode cubic is not supported");
     }
 
     #[test]
     fn faults_hide_lacks_and_are_all_listed() {
         let mut all = Collector::new();
-        all.add(Error::unsupported("a", "ai.onnx:Foo-1", "unknown operator"))
-            .unwrap();
+        all.add(Error::unsupported("a", "ai.onnx:Foo-1", "unknown operator")).unwrap();
         all.add(Error::invalid(Stage::Load, "first")).unwrap();
-        all.add(Error::invalid_node(Stage::Validate, "n", "", "second"))
-            .unwrap();
+        all.add(Error::invalid_node(Stage::Validate, "n", "", "second")).unwrap();
         assert_eq!(all.len(), 3);
         let text = all.finish().unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "invalid model: 2 reasons\n  first\n  node 'n': second"
-        );
+        assert_eq!(text, "invalid model: 2 reasons\n  first\n  node 'n': second");
     }
 
     #[test]

@@ -53,7 +53,9 @@ impl Net {
 
     fn output(&mut self, id: ValueId) {
         self.module.main.outputs.push(id);
-        self.module.outputs.push(OutputDecl { name: format!("out{}", self.module.outputs.len()), ty: ValueType::Unknown });
+        self.module
+            .outputs
+            .push(OutputDecl { name: format!("out{}", self.module.outputs.len()), ty: ValueType::Unknown });
     }
 
     fn pack(self) -> Model {

@@ -152,10 +152,14 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let refused = error.downcast_ref::<compiler::error::Error>().is_some_and(compiler::error::Error::is_refusal);
+            let refused =
+                error.downcast_ref::<compiler::error::Error>().is_some_and(compiler::error::Error::is_refusal);
             if cli.json {
                 let message = format!("{error:#}");
-                println!("{}", serde_json::json!({ "status": if refused { "refused" } else { "error" }, "message": message }));
+                println!(
+                    "{}",
+                    serde_json::json!({ "status": if refused { "refused" } else { "error" }, "message": message })
+                );
             }
             eprintln!("graphmend-pack: {error:#}");
             ExitCode::from(if refused { REFUSED } else { ERROR })
@@ -215,7 +219,15 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let worst = if cli.check { Some(check(&packed)?) } else { None };
     if cli.json {
-        println!("{}", serde_json::to_string(&Answer { status: "ok", file: &output, summary: &packed.summary, report: &packed.report })?);
+        println!(
+            "{}",
+            serde_json::to_string(&Answer {
+                status: "ok",
+                file: &output,
+                summary: &packed.summary,
+                report: &packed.report
+            })?
+        );
     } else if !cli.quiet {
         print_summary(&output, &packed, cli.report);
         if let Some(worst) = worst {
@@ -262,7 +274,8 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(0).with_style(style)
 }
 
@@ -270,7 +283,10 @@ fn print_summary(output: &Path, packed: &Packed, report: bool) {
     let s = &packed.summary;
     println!("{}  {} for {}", output.display(), bytes(s.file_bytes as u64), s.target);
     println!("splits    {} found, {} left", s.splits_before, s.splits_after);
-    println!("kernels   {} for {} calls a run; {} tensors fused away of {} nodes", s.kernels, s.dispatches, s.fused_away, s.nodes);
+    println!(
+        "kernels   {} for {} calls a run; {} tensors fused away of {} nodes",
+        s.kernels, s.dispatches, s.fused_away, s.nodes
+    );
     println!("code      {}", bytes(s.code_bytes as u64));
     println!("weights   {}", bytes(s.weight_bytes as u64));
     println!("arena     {} (no plan needs less than {})", bytes(s.arena_bytes), bytes(s.arena_floor));

@@ -20,13 +20,7 @@ pub enum Arch {
 
 impl Arch {
     /// All, in the order of their ids.
-    pub const ALL: [Arch; 5] = [
-        Arch::X86_64,
-        Arch::Aarch64,
-        Arch::Riscv64,
-        Arch::Arm,
-        Arch::Riscv32,
-    ];
+    pub const ALL: [Arch; 5] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64, Arch::Arm, Arch::Riscv32];
 
     /// The number stored in cache files.
     pub const fn id(self) -> u16 {
@@ -99,13 +93,7 @@ mod tests {
 
     #[test]
     fn ids_and_names_are_pinned() {
-        let pinned = [
-            (1, "x86_64"),
-            (2, "aarch64"),
-            (3, "riscv64"),
-            (4, "arm"),
-            (5, "riscv32"),
-        ];
+        let pinned = [(1, "x86_64"), (2, "aarch64"), (3, "riscv64"), (4, "arm"), (5, "riscv32")];
         assert_eq!(pinned.len(), Arch::ALL.len());
         for (arch, (id, name)) in Arch::ALL.into_iter().zip(pinned) {
             assert_eq!((arch.id(), arch.name()), (id, name));

@@ -35,10 +35,7 @@ pub struct Cpu {
 impl Cpu {
     /// Lanes of `element_bytes` in one vector register; 1 without vectors.
     pub fn lanes(&self, element_bytes: usize) -> usize {
-        (self.vector_bits as usize / 8)
-            .checked_div(element_bytes)
-            .unwrap_or(1)
-            .max(1)
+        (self.vector_bits as usize / 8).checked_div(element_bytes).unwrap_or(1).max(1)
     }
 
     /// Whether code made for `other` may run here: same instruction set, every feature present.
@@ -52,12 +49,7 @@ pub(crate) const fn vectors(arch: Arch, features: Features) -> (u32, u32) {
     match arch {
         Arch::X86_64 => {
             // Below AVX2 the wide registers have no integer instructions, so 128 bits are the useful width.
-            if features.contains(
-                x86::AVX512F
-                    .or(x86::AVX512BW)
-                    .or(x86::AVX512DQ)
-                    .or(x86::AVX512VL),
-            ) {
+            if features.contains(x86::AVX512F.or(x86::AVX512BW).or(x86::AVX512DQ).or(x86::AVX512VL)) {
                 (512, 32)
             } else if features.contains(x86::AVX2.or(x86::FMA)) {
                 (256, 16)

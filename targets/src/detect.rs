@@ -98,9 +98,7 @@ fn riscv_isa(cpuinfo: &str, known: Features) -> Features {
     });
     let mut set = Features::NONE;
     for name in isa.unwrap_or("").split('_').skip(1) {
-        if let Some((_, bit)) = crate::features::riscv::TABLE
-            .iter()
-            .find(|(long, _)| *long == name)
+        if let Some((_, bit)) = crate::features::riscv::TABLE.iter().find(|(long, _)| *long == name)
             && (!name.starts_with("zv") || known.contains(crate::features::riscv::V))
         {
             set = set.or(*bit);
@@ -109,11 +107,7 @@ fn riscv_isa(cpuinfo: &str, known: Features) -> Features {
     set
 }
 
-#[cfg(not(any(
-    target_arch = "x86_64",
-    target_arch = "aarch64",
-    target_arch = "riscv64"
-)))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 fn features() -> Features {
     Features::NONE
 }
@@ -161,13 +155,8 @@ fn caches(folder: &Path) -> Caches {
     let mut found = Caches::default();
     for index in 0..8 {
         let folder = folder.join(format!("index{index}"));
-        let read = |name: &str| {
-            fs::read_to_string(folder.join(name))
-                .ok()
-                .map(|text| text.trim().to_owned())
-        };
-        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size"))
-        else {
+        let read = |name: &str| fs::read_to_string(folder.join(name)).ok().map(|text| text.trim().to_owned());
+        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size")) else {
             continue;
         };
         let size = bytes(&size);
@@ -192,11 +181,7 @@ fn bytes(text: &str) -> Option<u32> {
         b'M' => (&text[..text.len() - 1], 1 << 20),
         _ => (text, 1),
     };
-    digits
-        .parse::<u32>()
-        .ok()?
-        .checked_mul(unit)
-        .filter(|size| *size > 0)
+    digits.parse::<u32>().ok()?.checked_mul(unit).filter(|size| *size > 0)
 }
 
 #[cfg(test)]
@@ -206,18 +191,12 @@ mod tests {
     #[test]
     fn native_is_consistent() {
         let Some(cpu) = native() else {
-            assert!(!matches!(
-                Arch::of_this_program(),
-                Some(Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64)
-            ));
+            assert!(!matches!(Arch::of_this_program(), Some(Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64)));
             return;
         };
         assert_eq!(cpu.name, "native");
         assert_eq!(Some(cpu.arch), Arch::of_this_program());
-        assert_eq!(
-            vectors(cpu.arch, cpu.features),
-            (cpu.vector_bits, cpu.vector_regs)
-        );
+        assert_eq!(vectors(cpu.arch, cpu.features), (cpu.vector_bits, cpu.vector_regs));
         let base = match cpu.arch {
             Arch::X86_64 => "x86-64",
             Arch::Aarch64 => "aarch64",
@@ -230,14 +209,8 @@ mod tests {
     #[test]
     fn risc_v_letters_come_from_the_auxiliary_vector() {
         use crate::features::riscv::*;
-        let hwcap: u64 = [b'i', b'm', b'v']
-            .iter()
-            .map(|letter| 1 << (letter - b'a'))
-            .sum();
-        let auxv: Vec<u8> = [6, 4096, 16, hwcap, 0, 0]
-            .iter()
-            .flat_map(|word: &u64| word.to_le_bytes())
-            .collect();
+        let hwcap: u64 = [b'i', b'm', b'v'].iter().map(|letter| 1 << (letter - b'a')).sum();
+        let auxv: Vec<u8> = [6, 4096, 16, hwcap, 0, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
         assert_eq!(riscv_letters(&auxv), M | V);
         assert_eq!(riscv_letters(&auxv[..20]), Features::NONE);
     }
@@ -245,7 +218,8 @@ mod tests {
     #[test]
     fn long_risc_v_names_come_from_the_isa_line() {
         use crate::features::riscv::*;
-        let text = "processor\t: 0\nhart isa\t: rv64_zfa\nisa\t\t: rv64imafdcv_zicbom_zfh_zvfh_zvl256b\nisa : rv64_zcb\n";
+        let text =
+            "processor\t: 0\nhart isa\t: rv64_zfa\nisa\t\t: rv64imafdcv_zicbom_zfh_zvfh_zvl256b\nisa : rv64_zcb\n";
         assert_eq!(riscv_isa(text, V), ZFH | ZVFH | ZVL256B);
         assert_eq!(riscv_isa(text, Features::NONE), ZFH);
         assert_eq!(riscv_isa("flags : sse2_zfh", V), Features::NONE);

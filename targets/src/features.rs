@@ -83,26 +83,18 @@ impl Features {
     /// The names in the set in the order of their bits. Bits without a name (from a newer file) are left out: see
     /// [`Features::unnamed`].
     pub fn names(self, arch: Arch) -> impl Iterator<Item = &'static str> {
-        table(arch)
-            .iter()
-            .filter(move |(_, bit)| self.contains(*bit))
-            .map(|(name, _)| *name)
+        table(arch).iter().filter(move |(_, bit)| self.contains(*bit)).map(|(name, _)| *name)
     }
 
     /// The bits that this version has no name for.
     #[must_use]
     pub fn unnamed(self, arch: Arch) -> Features {
-        table(arch)
-            .iter()
-            .fold(self, |left, (_, bit)| left.without(*bit))
+        table(arch).iter().fold(self, |left, (_, bit)| left.without(*bit))
     }
 
     /// A text such as `avx2+fma`; bits without a name as `bit41`; `none` for the empty set.
     pub fn display(self, arch: Arch) -> FeatureDisplay {
-        FeatureDisplay {
-            arch,
-            features: self,
-        }
+        FeatureDisplay { arch, features: self }
     }
 }
 
@@ -149,11 +141,7 @@ impl fmt::Display for FeatureDisplay {
         }
         let mut first = true;
         let mut gap = |f: &mut fmt::Formatter<'_>| {
-            if core::mem::take(&mut first) {
-                Ok(())
-            } else {
-                f.write_str("+")
-            }
+            if core::mem::take(&mut first) { Ok(()) } else { f.write_str("+") }
         };
         for name in self.features.names(self.arch) {
             gap(f)?;
@@ -370,14 +358,7 @@ const RISCV_IMPLIES: Implications = {
 
 const ARM_IMPLIES: Implications = {
     use arm::*;
-    &[
-        (FP64, FP32),
-        (VFPV4, FP32),
-        (NEON, FP32),
-        (MVE, DSP),
-        (MVEFP, MVE.or(FP16)),
-        (FP16, VFPV4),
-    ]
+    &[(FP64, FP32), (VFPV4, FP32), (NEON, FP32), (MVE, DSP), (MVEFP, MVE.or(FP16)), (FP16, VFPV4)]
 };
 
 fn implications(arch: Arch) -> Implications {
@@ -417,10 +398,7 @@ mod tests {
                 assert_eq!(bit.0.count_ones(), 1, "{arch} {name}");
                 assert!(!seen.contains(*bit), "{arch} {name}");
                 seen = seen.or(*bit);
-                assert!(
-                    table(arch)[..index].iter().all(|(other, _)| other != name),
-                    "{arch} {name}"
-                );
+                assert!(table(arch)[..index].iter().all(|(other, _)| other != name), "{arch} {name}");
             }
         }
     }
@@ -428,44 +406,24 @@ mod tests {
     #[test]
     fn every_set_survives_text() {
         for arch in Arch::ALL {
-            let all = table(arch)
-                .iter()
-                .fold(Features::NONE, |all, (_, bit)| all.or(*bit));
-            assert_eq!(
-                Features::parse(arch, &all.display(arch).to_string()),
-                Ok(all)
-            );
+            let all = table(arch).iter().fold(Features::NONE, |all, (_, bit)| all.or(*bit));
+            assert_eq!(Features::parse(arch, &all.display(arch).to_string()), Ok(all));
             for (_, bit) in table(arch) {
                 let most = all.without(*bit);
-                assert_eq!(
-                    Features::parse(arch, &most.display(arch).to_string()),
-                    Ok(most)
-                );
+                assert_eq!(Features::parse(arch, &most.display(arch).to_string()), Ok(most));
             }
         }
-        assert_eq!(
-            Features::parse(Arch::X86_64, " avx2 + fma "),
-            Ok(x86::AVX2 | x86::FMA)
-        );
+        assert_eq!(Features::parse(Arch::X86_64, " avx2 + fma "), Ok(x86::AVX2 | x86::FMA));
         assert_eq!(Features::parse(Arch::X86_64, ""), Ok(Features::NONE));
         assert_eq!(Features::NONE.display(Arch::X86_64).to_string(), "none");
-        assert_eq!(
-            (x86::AVX2 | Features(1 << 63))
-                .display(Arch::X86_64)
-                .to_string(),
-            "avx2+bit63"
-        );
+        assert_eq!((x86::AVX2 | Features(1 << 63)).display(Arch::X86_64).to_string(), "avx2+bit63");
     }
 
     #[test]
     fn an_unknown_feature_is_named() {
         let error = Features::parse(Arch::Aarch64, "neon+avx2").unwrap_err();
         assert_eq!(error.name, "avx2");
-        assert!(
-            error
-                .to_string()
-                .starts_with("aarch64 has no feature 'avx2'; known: neon crc")
-        );
+        assert!(error.to_string().starts_with("aarch64 has no feature 'avx2'; known: neon crc"));
         assert!(Features::parse(Arch::X86_64, "avx2+").is_err());
     }
 
@@ -482,15 +440,9 @@ mod tests {
     #[test]
     fn implied_features_are_closed_over() {
         let avx2 = x86::AVX2.with_implied(Arch::X86_64);
-        assert_eq!(
-            avx2.display(Arch::X86_64).to_string(),
-            "sse3+ssse3+sse4.1+sse4.2+avx+avx2"
-        );
+        assert_eq!(avx2.display(Arch::X86_64).to_string(), "sse3+ssse3+sse4.1+sse4.2+avx+avx2");
         let sve2 = aarch64::SVE2.with_implied(Arch::Aarch64);
-        assert_eq!(
-            sve2.display(Arch::Aarch64).to_string(),
-            "neon+fp16+sve+sve2"
-        );
+        assert_eq!(sve2.display(Arch::Aarch64).to_string(), "neon+fp16+sve+sve2");
         let v = riscv::V.with_implied(Arch::Riscv64);
         assert_eq!(v.display(Arch::Riscv64).to_string(), "f+d+v+zvl128b+zicsr");
     }

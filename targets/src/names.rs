@@ -25,10 +25,7 @@ impl Suggestions {
 pub fn suggestions(name: &str) -> Suggestions {
     let (wanted, wanted_len) = letters(name);
     let wanted = &wanted[..wanted_len];
-    let mut found = Suggestions {
-        names: [""; MOST],
-        len: 0,
-    };
+    let mut found = Suggestions { names: [""; MOST], len: 0 };
     // One slip for short names, about one in three letters for longer ones.
     let limit = (wanted.len() / 3).clamp(1, 4);
     for distance in 0..=limit {
@@ -93,11 +90,7 @@ mod tests {
             ("rv64gvc", "rv64gcv"),
             ("sapphirerapid", "sapphirerapids"),
         ] {
-            assert_eq!(
-                suggestions(typed).as_slice().first(),
-                Some(&meant),
-                "{typed}"
-            );
+            assert_eq!(suggestions(typed).as_slice().first(), Some(&meant), "{typed}");
         }
     }
 
@@ -105,10 +98,7 @@ mod tests {
     fn nonsense_suggests_nothing() {
         assert_eq!(suggestions("quantum-computer").as_slice(), [""; 0]);
         assert_eq!(suggestions("").as_slice(), [""; 0]);
-        assert_eq!(
-            suggestions("a name that is far longer than every preset could ever be").as_slice(),
-            [""; 0]
-        );
+        assert_eq!(suggestions("a name that is far longer than every preset could ever be").as_slice(), [""; 0]);
     }
 
     #[test]

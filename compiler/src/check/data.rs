@@ -109,9 +109,7 @@ impl Input {
             Values::U16(v) => Tensor::from_shape(s, v),
             Values::U32(v) => Tensor::from_shape(s, v),
             Values::U64(v) => Tensor::from_shape(s, v),
-            Values::F16(v) => {
-                Tensor::from_shape(s, &v.iter().map(|b| half::f16::from_bits(*b)).collect::<Vec<_>>())
-            }
+            Values::F16(v) => Tensor::from_shape(s, &v.iter().map(|b| half::f16::from_bits(*b)).collect::<Vec<_>>()),
             // tract has no bfloat16; its models would be refused at reading.
             Values::BF16(v) => {
                 Tensor::from_shape(s, &v.iter().map(|b| half::bf16::from_bits(*b).to_f32()).collect::<Vec<_>>())

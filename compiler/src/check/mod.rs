@@ -93,7 +93,11 @@ fn shapes(model: &Model) -> Result<(i64, Vec<Vec<usize>>)> {
         }
     }
     let advice = if open { " (bind its dimensions with --dim)" } else { "" };
-    Err(Error::unsupported("", "", format!("the packed model runs on no random inputs that were tried{advice}: {message}")))
+    Err(Error::unsupported(
+        "",
+        "",
+        format!("the packed model runs on no random inputs that were tried{advice}: {message}"),
+    ))
 }
 
 /// Random inputs of given shapes, the same for the same `run`.
@@ -158,8 +162,9 @@ fn output(dtype: crate::dtype::DType, shape: Vec<usize>, bytes: &[u8]) -> Result
         d if d.size() == 2 => RELATIVE_HALF,
         _ => RELATIVE,
     };
-    let data = TensorData::new(dtype, shape.clone(), bytes.to_vec())
-        .ok_or_else(|| Error::internal(Stage::Check, format!("{} bytes for an output of shape {shape:?}", bytes.len())))?;
+    let data = TensorData::new(dtype, shape.clone(), bytes.to_vec()).ok_or_else(|| {
+        Error::internal(Stage::Check, format!("{} bytes for an output of shape {shape:?}", bytes.len()))
+    })?;
     let values = match data.to_f64s() {
         Some(values) => values,
         None => data.to_i64s().unwrap_or_default().into_iter().map(|v| v as f64).collect(),

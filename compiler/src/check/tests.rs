@@ -29,5 +29,7 @@ fn the_tolerance_is_relative_to_element_and_tensor() {
     assert!(compare("y", &of(&[100.2, 0.0], RELATIVE), &of(&[100.0, 0.0], RELATIVE), 1).is_err());
     assert!(compare("y", &of(&[3.0], 0.0), &of(&[4.0], 0.0), 1).is_err(), "integers are exact");
     assert!(compare("y", &of(&[f64::NAN], RELATIVE), &of(&[1.0], RELATIVE), 1).is_err());
-    assert!(compare("y", &of(&[f64::NAN, f64::INFINITY], RELATIVE), &of(&[f64::NAN, f64::INFINITY], RELATIVE), 1).is_ok());
+    assert!(
+        compare("y", &of(&[f64::NAN, f64::INFINITY], RELATIVE), &of(&[f64::NAN, f64::INFINITY], RELATIVE), 1).is_ok()
+    );
 }

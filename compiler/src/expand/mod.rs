@@ -37,7 +37,10 @@ pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
     problems.finish()?;
     for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
         let Some(t) = e.values.get(id).copied() else {
-            return Err(Error::invalid(Stage::Expand, format!("output '{}' is not a tensor that is computed", decl.name)));
+            return Err(Error::invalid(
+                Stage::Expand,
+                format!("output '{}' is not a tensor that is computed", decl.name),
+            ));
         };
         e.cx.program.outputs.push(t);
         e.cx.program.output_names.push(decl.name.clone());
@@ -61,13 +64,7 @@ pub struct Expander<'d> {
 impl<'d> Expander<'d> {
     /// A walk that has seen nothing.
     pub fn new(dims: &'d Dims) -> Expander<'d> {
-        Expander {
-            cx: Cx::new(),
-            values: HashMap::new(),
-            poisoned: HashSet::new(),
-            symbols: HashMap::new(),
-            dims,
-        }
+        Expander { cx: Cx::new(), values: HashMap::new(), poisoned: HashSet::new(), symbols: HashMap::new(), dims }
     }
 
     /// Defines the model's inputs; their unknown dimensions become symbols, equal ones for equal names.
@@ -236,10 +233,9 @@ impl<'d> Expander<'d> {
                     Some(t) => Some(*t),
                     None => {
                         let name = module.value_name(*id);
-                        return Err(node.unsupported(format!(
-                            "input {name} of type {} is not supported",
-                            module.value(*id).ty
-                        )));
+                        return Err(
+                            node.unsupported(format!("input {name} of type {} is not supported", module.value(*id).ty))
+                        );
                     }
                 },
             });

@@ -253,11 +253,8 @@ impl Group<'_> {
         let position = flatten(&tensor.shape, &at);
         match &tensor.def {
             Def::Map { body, .. } => {
-                let inner = vars
-                    .iter()
-                    .copied()
-                    .filter(|v| !outer.contains(v) && v.extent() != Some(Int::new(1)))
-                    .collect();
+                let inner =
+                    vars.iter().copied().filter(|v| !outer.contains(v) && v.extent() != Some(Int::new(1))).collect();
                 let body = self.localize(*body, &found);
                 stages.push(Stage::Store { id: root, inner, body, position });
             }

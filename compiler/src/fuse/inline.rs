@@ -85,7 +85,9 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
     if size > MOST_NODES || (readers.len() > 1 && !movement) {
         return false;
     }
-    let has_sum = expr::loads(*body).iter().any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));
+    let has_sum = expr::loads(*body)
+        .iter()
+        .any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));
     readers.iter().all(|r| {
         let tensor = p.tensor(*r);
         match &tensor.def {
@@ -96,7 +98,10 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                 !uses.whole.contains(r)
                     && at.iter().all(|i| !divides(*i))
                     && uses.readers.get(r).is_some_and(|rs| rs.len() == 1 || movement)
-                    && uses.readers.get(r).is_some_and(|rs| rs.iter().all(|x| matches!(p.tensor(*x).def, Def::Map { .. })))
+                    && uses
+                        .readers
+                        .get(r)
+                        .is_some_and(|rs| rs.iter().all(|x| matches!(p.tensor(*x).def, Def::Map { .. })))
                     && !has_sum
             }
             Def::Map { .. } => {
@@ -109,7 +114,8 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                     } else {
                         reads.len() == 1
                             && once(&reads[0], vars.len())
-                            && (size <= 6 || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
+                            && (size <= 6
+                                || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
                             && (!has_sum || identity(&reads[0], &p.tensor(t).shape))
                     }
             }

@@ -146,8 +146,12 @@ impl TensorData {
     pub fn new(elem: impl Into<ElemType>, shape: Vec<usize>, bytes: Vec<u8>) -> Option<TensorData> {
         let elem = elem.into();
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
-        (elem.bytes_of(count)? == bytes.len())
-            .then(|| TensorData { elem, shape, bytes: Arc::new(bytes), strings: Vec::new() })
+        (elem.bytes_of(count)? == bytes.len()).then(|| TensorData {
+            elem,
+            shape,
+            bytes: Arc::new(bytes),
+            strings: Vec::new(),
+        })
     }
 
     /// A vector of `i64`.

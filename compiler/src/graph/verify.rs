@@ -124,8 +124,7 @@ mod tests {
         for i in 0..4 {
             module.add_value(format!("v{i}"), ValueType::Unknown);
         }
-        module.main =
-            Region { inputs: vec![ValueId(0)], outputs: vec![ValueId(output)], nodes, ..Region::default() };
+        module.main = Region { inputs: vec![ValueId(0)], outputs: vec![ValueId(output)], nodes, ..Region::default() };
         module.outputs = vec![OutputDecl { name: "out".into(), ty: ValueType::Unknown }];
         module
     }

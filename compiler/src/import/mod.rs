@@ -54,12 +54,14 @@ pub fn import(model: ModelProto) -> Result<Module> {
 /// As [`import`], with at most a given number of nodes.
 fn import_within(model: ModelProto, most_nodes: usize) -> Result<Module> {
     validate(&model)?;
-    let ModelProto { ir_version, opset_import, producer_name, producer_version, graph, metadata_props, functions, .. } =
-        model;
+    let ModelProto {
+        ir_version, opset_import, producer_name, producer_version, graph, metadata_props, functions, ..
+    } = model;
     let graph = graph.ok_or_else(|| Error::invalid(Stage::Import, "the model has no graph"))?;
     let ir_version = ir_version.unwrap_or(0);
     let opsets = validate::opsets(&opset_import, ir_version);
-    let opsets: HashMap<String, i64> = opsets.into_iter().map(|(domain, version)| (domain.to_owned(), version)).collect();
+    let opsets: HashMap<String, i64> =
+        opsets.into_iter().map(|(domain, version)| (domain.to_owned(), version)).collect();
     let mut importer = Importer {
         module: Module {
             name: graph.name.clone().unwrap_or_default(),
@@ -270,7 +272,9 @@ impl Importer<'_> {
     ) -> Result<()> {
         // Validation has refused recursion, so the depth is bounded by the number of functions; each level takes stack.
         if frame.depth >= 64 {
-            return Err(call.unsupported("functions that call each other through more than 64 levels are not supported"));
+            return Err(
+                call.unsupported("functions that call each other through more than 64 levels are not supported")
+            );
         }
         self.module.inlined_calls += 1;
         let own = validate::opsets(&function.opset_import, i64::MAX);
@@ -346,7 +350,6 @@ impl Frame<'_> {
         if self.prefix.is_empty() || name.is_empty() { name.to_owned() } else { format!("{}{name}", self.prefix) }
     }
 }
-
 
 #[cfg(test)]
 mod tests;

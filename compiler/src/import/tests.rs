@@ -81,10 +81,7 @@ fn branches_capture_outer_values_and_may_reuse_names() {
 
 #[test]
 fn left_out_operands_are_none_and_declared_types_are_kept() {
-    let mut given = model(vec![
-        node("Clip", &["x", "", "c"], &["t"]),
-        node("Dropout", &["t"], &["y", ""]),
-    ]);
+    let mut given = model(vec![node("Clip", &["x", "", "c"], &["t"]), node("Dropout", &["t"], &["y", ""])]);
     given.graph.as_mut().unwrap().value_info = vec![value("t", &[-1, 4])];
     let module = import(given).unwrap();
     assert_eq!(module.main.nodes[0].input(1), None);
@@ -120,7 +117,8 @@ fn functions_are_inlined_with_their_attributes_and_versions() {
     scale.opset_import = vec![import_of("", 18)];
     scale.attribute = vec!["slope".into(), "given".into()];
     scale.attribute_proto = vec![float_attr("leak", 0.25)];
-    let outer = function("Outer", &["p"], &["q"], vec![with(call("s", "Scale", &["p"], &["q"]), float_attr("slope", 2.0))]);
+    let outer =
+        function("Outer", &["p"], &["q"], vec![with(call("s", "Scale", &["p"], &["q"]), float_attr("slope", 2.0))]);
     let given = ModelProto {
         functions: vec![scale, outer],
         ..model(vec![call("first", "Outer", &["x"], &["m"]), call("second", "Outer", &["m"], &["y"])])
@@ -147,24 +145,15 @@ fn overloads_are_told_apart_and_regions_in_functions_are_made_anew() {
     let choose = |then: &str| {
         let then = branch(vec![node(then, &["a"], &["t"])], "t");
         let other = branch(vec![node("Neg", &["a"], &["t"])], "t");
-        with(
-            with(node("If", &["cond"], &["b"]), graph_attr("then_branch", then)),
-            graph_attr("else_branch", other),
-        )
+        with(with(node("If", &["cond"], &["b"]), graph_attr("then_branch", then)), graph_attr("else_branch", other))
     };
     let one = function("F", &["a", "cond"], &["b"], vec![choose("Relu")]);
-    let two = FunctionProto {
-        overload: Some("two".into()),
-        ..function("F", &["a", "cond"], &["b"], vec![choose("Abs")])
-    };
+    let two =
+        FunctionProto { overload: Some("two".into()), ..function("F", &["a", "cond"], &["b"], vec![choose("Abs")]) };
     let second = NodeProto { overload: Some("two".into()), ..call("k2", "F", &["m", "c"], &["n"]) };
     let given = ModelProto {
         functions: vec![one, two],
-        ..model(vec![
-            call("k1", "F", &["x", "c"], &["m"]),
-            second,
-            call("k3", "F", &["n", "c"], &["y"]),
-        ])
+        ..model(vec![call("k1", "F", &["x", "c"], &["m"]), second, call("k3", "F", &["n", "c"], &["y"])])
     };
     let module = import(given).unwrap();
     let then: Vec<&str> = module
@@ -232,10 +221,8 @@ fn damaged_models_never_panic() {
     use prost::Message;
     let then = branch(vec![with(call("s", "Scale", &["w"], &["t"]), float_attr("slope", 2.0))], "t");
     let other = branch(vec![node("Neg", &["x"], &["t"])], "t");
-    let choose = with(
-        with(node("If", &["c"], &["y"]), graph_attr("then_branch", then)),
-        graph_attr("else_branch", other),
-    );
+    let choose =
+        with(with(node("If", &["c"], &["y"]), graph_attr("then_branch", then)), graph_attr("else_branch", other));
     let mut scale =
         function("Scale", &["a"], &["b"], vec![with(node("Elu", &["a"], &["b"]), ref_attr("alpha", "slope"))]);
     scale.attribute = vec!["slope".into()];

@@ -32,11 +32,7 @@ impl Type {
 
 impl core::fmt::Display for Type {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.lanes == 1 {
-            write!(f, "{}", self.elem)
-        } else {
-            write!(f, "{}x{}", self.elem, self.lanes)
-        }
+        if self.lanes == 1 { write!(f, "{}", self.elem) } else { write!(f, "{}x{}", self.elem, self.lanes) }
     }
 }
 
@@ -94,20 +90,13 @@ pub(crate) struct Env<'a> {
 }
 
 /// The result type of an operation, or why the operation is wrong. `reg` gives the type of an operand.
-pub(crate) fn result_type(
-    env: &Env<'_>,
-    op: &Op,
-    reg: &dyn Fn(Reg) -> Result<Type, String>,
-) -> Result<Type, String> {
+pub(crate) fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Type, String>) -> Result<Type, String> {
     match op {
         Op::Const(imm, lanes) => {
             let ty = check(Type::vector(imm.elem, *lanes))?;
             let bits = 8 * imm.elem.size() as u32;
             if bits < 64 && imm.bits >> bits != 0 {
-                return Err(format!(
-                    "constant {:#x} has more bits than {}",
-                    imm.bits, imm.elem
-                ));
+                return Err(format!("constant {:#x} has more bits than {}", imm.bits, imm.elem));
             }
             if imm.elem == DType::Bool && imm.bits > 1 {
                 return Err(format!("bool constant {:#x} is neither 0 nor 1", imm.bits));
@@ -122,40 +111,24 @@ pub(crate) fn result_type(
             let ok = match un {
                 UnOp::Neg | UnOp::Abs => ty.elem != DType::Bool,
                 UnOp::Not => !ty.elem.is_float(),
-                UnOp::Sqrt | UnOp::Floor | UnOp::Ceil | UnOp::Trunc | UnOp::Round => {
-                    ty.elem.is_float()
-                }
+                UnOp::Sqrt | UnOp::Floor | UnOp::Ceil | UnOp::Trunc | UnOp::Round => ty.elem.is_float(),
                 UnOp::Popcnt => ty.elem.is_int(),
             };
-            if ok {
-                Ok(ty)
-            } else {
-                Err(format!("no {un:?} of {ty}"))
-            }
+            if ok { Ok(ty) } else { Err(format!("no {un:?} of {ty}")) }
         }
         Op::Bin(bin, a, b) => {
             let ty = same(reg(*a)?, reg(*b)?)?;
             let ok = match bin {
-                BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max => {
-                    ty.elem != DType::Bool
-                }
+                BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Div | BinOp::Min | BinOp::Max => ty.elem != DType::Bool,
                 BinOp::Rem => ty.elem.is_int() || (ty.elem.is_float() && ty.lanes == 1),
                 BinOp::And | BinOp::Or | BinOp::Xor => !ty.elem.is_float(),
                 BinOp::Shl | BinOp::Shr => ty.elem.is_int(),
             };
-            if ok {
-                Ok(ty)
-            } else {
-                Err(format!("no {bin:?} of {ty}"))
-            }
+            if ok { Ok(ty) } else { Err(format!("no {bin:?} of {ty}")) }
         }
         Op::Fma(a, b, c) => {
             let ty = same(same(reg(*a)?, reg(*b)?)?, reg(*c)?)?;
-            if ty.elem.is_float() {
-                Ok(ty)
-            } else {
-                Err(format!("no fma of {ty}"))
-            }
+            if ty.elem.is_float() { Ok(ty) } else { Err(format!("no fma of {ty}")) }
         }
         Op::Cmp(cmp, a, b) => {
             let ty = same(reg(*a)?, reg(*b)?)?;
@@ -174,9 +147,7 @@ pub(crate) fn result_type(
         Op::Cast(to, a) => {
             let ty = reg(*a)?;
             if *to != to.compute() && !ty.elem.is_float() {
-                return Err(format!(
-                    "cast of {ty} to {to}: only floats round to half types"
-                ));
+                return Err(format!("cast of {ty} to {to}: only floats round to half types"));
             }
             Ok(ty.with_elem(to.compute()))
         }
@@ -200,27 +171,17 @@ pub(crate) fn result_type(
             if let Some(pick) = picks.iter().find(|p| **p as u32 >= 2 * ty.lanes as u32) {
                 return Err(format!("shuffle picks lane {pick} of two {ty}"));
             }
-            let lanes = u16::try_from(picks.len())
-                .map_err(|_| "shuffle of more than 65535 lanes".to_string())?;
+            let lanes = u16::try_from(picks.len()).map_err(|_| "shuffle of more than 65535 lanes".to_string())?;
             check(ty.with_lanes(lanes))
         }
         Op::Iota(elem @ (DType::I32 | DType::I64), lanes) => check(Type::vector(*elem, *lanes)),
         Op::Iota(elem, _) => Err(format!("no iota of {elem}")),
         Op::Horizontal(_, a) => {
             let ty = reg(*a)?;
-            if ty.elem == DType::Bool {
-                Err(format!("no horizontal operation on {ty}"))
-            } else {
-                Ok(ty.with_lanes(1))
-            }
+            if ty.elem == DType::Bool { Err(format!("no horizontal operation on {ty}")) } else { Ok(ty.with_lanes(1)) }
         }
-        Op::Load {
-            buf, index, lanes, ..
-        } => {
-            let param = env
-                .bufs
-                .get(buf.0 as usize)
-                .ok_or_else(|| format!("no buffer b{}", buf.0))?;
+        Op::Load { buf, index, lanes, .. } => {
+            let param = env.bufs.get(buf.0 as usize).ok_or_else(|| format!("no buffer b{}", buf.0))?;
             index_type(reg(*index)?)?;
             check(Type::vector(param.dtype.compute(), *lanes))
         }
@@ -229,56 +190,29 @@ pub(crate) fn result_type(
 }
 
 pub(crate) fn var_type(env: &Env<'_>, var: Var) -> Result<Type, String> {
-    env.vars
-        .get(var.0 as usize)
-        .copied()
-        .ok_or_else(|| format!("no variable v{}", var.0))
+    env.vars.get(var.0 as usize).copied().ok_or_else(|| format!("no variable v{}", var.0))
 }
 
 pub(crate) fn index_type(ty: Type) -> Result<(), String> {
-    if ty == Type::scalar(DType::I64) {
-        Ok(())
-    } else {
-        Err(format!("an index or a bound must be i64, not {ty}"))
-    }
+    if ty == Type::scalar(DType::I64) { Ok(()) } else { Err(format!("an index or a bound must be i64, not {ty}")) }
 }
 
 pub(crate) fn cond_type(ty: Type) -> Result<(), String> {
-    if ty == Type::scalar(DType::Bool) {
-        Ok(())
-    } else {
-        Err(format!("a condition must be bool, not {ty}"))
-    }
+    if ty == Type::scalar(DType::Bool) { Ok(()) } else { Err(format!("a condition must be bool, not {ty}")) }
 }
 
 fn check(ty: Type) -> Result<Type, String> {
-    if ty.is_register_type() {
-        Ok(ty)
-    } else {
-        Err(format!("no register has type {ty}"))
-    }
+    if ty.is_register_type() { Ok(ty) } else { Err(format!("no register has type {ty}")) }
 }
 
 fn same(a: Type, b: Type) -> Result<Type, String> {
-    if a == b {
-        Ok(a)
-    } else {
-        Err(format!("operands of types {a} and {b}"))
-    }
+    if a == b { Ok(a) } else { Err(format!("operands of types {a} and {b}")) }
 }
 
 fn scalar(ty: Type) -> Result<Type, String> {
-    if ty.lanes == 1 {
-        Ok(ty)
-    } else {
-        Err(format!("{ty} where a scalar is needed"))
-    }
+    if ty.lanes == 1 { Ok(ty) } else { Err(format!("{ty} where a scalar is needed")) }
 }
 
 fn lane_of(ty: Type, lane: u16) -> Result<Type, String> {
-    if lane < ty.lanes {
-        Ok(ty.with_lanes(1))
-    } else {
-        Err(format!("lane {lane} of {ty}"))
-    }
+    if lane < ty.lanes { Ok(ty.with_lanes(1)) } else { Err(format!("lane {lane} of {ty}")) }
 }

@@ -85,9 +85,7 @@ fn fits(i: Int, a: VarId, b: VarId, nb: Int) -> bool {
 
 fn moved(i: Int, a: VarId, b: VarId, c: VarId) -> Int {
     match linear_in(i, b) {
-        Some((s, rest)) if s != Int::new(0) => {
-            subst(rest, &|v| (v == a).then(|| Int::new(0))) + s * Int::var(c)
-        }
+        Some((s, rest)) if s != Int::new(0) => subst(rest, &|v| (v == a).then(|| Int::new(0))) + s * Int::var(c),
         _ => i,
     }
 }
@@ -96,7 +94,9 @@ fn rewrite(stage: &mut Stage, a: VarId, b: VarId, c: VarId) {
     let put = |e: Expr| {
         expr::rewrite(e, &mut |e, n| match n {
             Node::Int(i) => Some(expr::int(moved(*i, a, b, c))),
-            Node::Load(t, index) => Some(expr::load_as(*t, e.dtype(), index.iter().map(|i| moved(*i, a, b, c)).collect())),
+            Node::Load(t, index) => {
+                Some(expr::load_as(*t, e.dtype(), index.iter().map(|i| moved(*i, a, b, c)).collect()))
+            }
             _ => None,
         })
     };

@@ -5,8 +5,8 @@
 //! branches' results have provably one shape and type; the cost of both together, in simple operations an element, is
 //! below what a branch would save.
 
-use super::report::Rule;
 use super::Mender;
+use super::report::Rule;
 use crate::error::Result;
 use crate::graph::{Module, Node, Region, ValueId};
 
@@ -20,8 +20,8 @@ fn cost(op: &str) -> Option<usize> {
     Some(match op {
         "Identity" => 0,
         "Add" | "Sub" | "Mul" | "Neg" | "Abs" | "Relu" | "LeakyRelu" | "PRelu" | "ThresholdedRelu" | "HardSigmoid"
-        | "HardSwish" | "Min" | "Max" | "Clip" | "Where" | "And" | "Or" | "Xor" | "Not" | "Equal" | "Greater" | "Less"
-        | "GreaterOrEqual" | "LessOrEqual" | "Floor" | "Ceil" | "Round" | "Sign" | "IsNaN" | "IsInf" => 1,
+        | "HardSwish" | "Min" | "Max" | "Clip" | "Where" | "And" | "Or" | "Xor" | "Not" | "Equal" | "Greater"
+        | "Less" | "GreaterOrEqual" | "LessOrEqual" | "Floor" | "Ceil" | "Round" | "Sign" | "IsNaN" | "IsInf" => 1,
         "Div" | "Sqrt" | "Reciprocal" | "Softsign" => 4,
         "Exp" | "Log" | "Sigmoid" | "Tanh" | "Erf" | "Elu" | "Selu" | "Celu" | "Softplus" | "Mish" | "Gelu" | "Sin"
         | "Cos" => 12,

@@ -4,8 +4,8 @@
 //! Side condition: the condition's one element is a constant once every known shape and constant is put in. An unknown
 //! comparison of symbolic dimensions is never decided.
 
-use super::report::Rule;
 use super::Mender;
+use super::report::Rule;
 use crate::error::Result;
 use crate::graph::{Module, Node, Region};
 

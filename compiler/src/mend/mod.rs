@@ -47,7 +47,11 @@ pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
                 Container::Optional(_) => "an optional",
             };
             let name = &decl.name;
-            return Err(Error::unsupported("", "", format!("output '{name}' is {what}, which is not supported: only tensors are")));
+            return Err(Error::unsupported(
+                "",
+                "",
+                format!("output '{name}' is {what}, which is not supported: only tensors are"),
+            ));
         }
     }
     sweep(&mut module.main);

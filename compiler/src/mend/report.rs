@@ -150,10 +150,9 @@ pub(super) fn kind_of(node: &Node) -> Option<Kind> {
     }
     Some(match node.op_type.as_str() {
         "If" | "Loop" | "Scan" | "SequenceMap" => Kind::Control,
-        "SequenceConstruct" | "SequenceEmpty" | "SequenceInsert" | "SequenceErase" | "SequenceAt" | "SequenceLength"
-        | "SplitToSequence" | "ConcatFromSequence" | "Optional" | "OptionalGetElement" | "OptionalHasElement" => {
-            Kind::Container
-        }
+        "SequenceConstruct" | "SequenceEmpty" | "SequenceInsert" | "SequenceErase" | "SequenceAt"
+        | "SequenceLength" | "SplitToSequence" | "ConcatFromSequence" | "Optional" | "OptionalGetElement"
+        | "OptionalHasElement" => Kind::Container,
         _ => return None,
     })
 }
@@ -194,7 +193,11 @@ const MOST_NAME: usize = 40;
 /// The end of a long name: exporters write paths, and their ends differ.
 fn short(name: &str) -> String {
     let n = name.chars().count();
-    if n <= MOST_NAME { name.to_owned() } else { format!("…{}", name.chars().skip(n - MOST_NAME + 1).collect::<String>()) }
+    if n <= MOST_NAME {
+        name.to_owned()
+    } else {
+        format!("…{}", name.chars().skip(n - MOST_NAME + 1).collect::<String>())
+    }
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ impl Mender<'_> {
                 if !scalar {
                     let sum: i64 = known.iter().sum();
                     if known.iter().any(|s| *s < 0) || size.is_some_and(|n| n != sum) {
-                        return Err(node.invalid(format!("sizes {known:?} do not make up the dimension {}", dims[axis as usize])));
+                        return Err(node
+                            .invalid(format!("sizes {known:?} do not make up the dimension {}", dims[axis as usize])));
                     }
                     // An open dimension might be longer than the pieces; that is not decided here.
                     if size.is_none() {

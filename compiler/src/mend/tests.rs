@@ -67,11 +67,7 @@ fn an_empty_optional_decides_a_condition() {
         with(node("If", &["there"], &["y"]), graph_attr("then_branch", branch_of("Relu"))),
         graph_attr("else_branch", branch_of("Neg")),
     );
-    let nodes = vec![
-        node("Optional", &["x"], &["o"]),
-        node("OptionalHasElement", &["o"], &["there"]),
-        choose,
-    ];
+    let nodes = vec![node("Optional", &["x"], &["o"]), node("OptionalHasElement", &["o"], &["there"]), choose];
     let (ops, report, _) = mended(model(nodes));
     assert_eq!(ops, ["Relu"]);
     assert_eq!((report.count(Rule::Optional), report.count(Rule::Fold)), (2, 1));

@@ -102,7 +102,12 @@ fn finish(bytes: Vec<u8>, folders: Option<Folders>) -> Result<Loaded> {
     let mut reader = Reader { folders, files: HashMap::new(), available: 0, taken: 0, hasher, found: Collector::new() };
     reader.model(&mut model)?;
     reader.found.finish()?;
-    Ok(Loaded { model, content_digest: *reader.hasher.finalize().as_bytes(), model_bytes, external_bytes: reader.taken })
+    Ok(Loaded {
+        model,
+        content_digest: *reader.hasher.finalize().as_bytes(),
+        model_bytes,
+        external_bytes: reader.taken,
+    })
 }
 
 /// The folders that external data may lie in.
@@ -446,7 +451,9 @@ mod tests {
             assert!(text.contains(wanted), "{text}");
         }
         assert!(complaint(load_bytes(model("none", &[]), Some(dir.path()))).contains("'none' cannot be read"));
-        assert!(complaint(load_bytes(model("folder", &[]), Some(dir.path()))).contains("folder' is not a regular file"));
+        assert!(
+            complaint(load_bytes(model("folder", &[]), Some(dir.path()))).contains("folder' is not a regular file")
+        );
         assert!(complaint(load_bytes(model("w.data", &[]), None)).contains("for a model in memory"));
         load_bytes(model("w.data", &[("offset", "3")]), Some(dir.path())).unwrap();
     }

@@ -7,9 +7,9 @@ pub mod load;
 pub mod order;
 pub mod proto;
 pub mod tensor;
-pub mod text;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod text;
 pub mod validate;
 pub mod write;
 

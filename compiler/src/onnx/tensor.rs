@@ -60,7 +60,8 @@ pub fn dimensions(dims: &[i64]) -> Result<(Vec<usize>, usize), Reason> {
     let mut shape = Vec::with_capacity(dims.len());
     let mut extent = 1i64;
     for &dim in dims {
-        let size = usize::try_from(dim).map_err(|_| invalid(format!("dimension {dim} in shape {dims:?} is negative")))?;
+        let size =
+            usize::try_from(dim).map_err(|_| invalid(format!("dimension {dim} in shape {dims:?} is negative")))?;
         extent = extent
             .checked_mul(dim.max(1))
             .ok_or_else(|| invalid(format!("shape {dims:?} is too large (element count overflows)")))?;

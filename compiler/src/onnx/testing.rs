@@ -79,12 +79,7 @@ pub(crate) fn model(nodes: Vec<NodeProto>) -> ModelProto {
         output: vec![value("y", &[2])],
         ..Default::default()
     };
-    ModelProto {
-        ir_version: Some(10),
-        opset_import: vec![import_of("", 21)],
-        graph: Some(graph),
-        ..Default::default()
-    }
+    ModelProto { ir_version: Some(10), opset_import: vec![import_of("", 21)], graph: Some(graph), ..Default::default() }
 }
 
 /// A function in the domain `f` over operator set 21.

@@ -31,11 +31,7 @@ pub fn function_key(function: &FunctionProto) -> FunctionKey<'_> {
 
 /// The identity of the function that a node calls, if there is one.
 pub fn callee_key(node: &NodeProto) -> FunctionKey<'_> {
-    (
-        domain_name(node.domain.as_deref()),
-        node.op_type.as_deref().unwrap_or(""),
-        node.overload.as_deref().unwrap_or(""),
-    )
+    (domain_name(node.domain.as_deref()), node.op_type.as_deref().unwrap_or(""), node.overload.as_deref().unwrap_or(""))
 }
 
 /// The imported operator sets: domain to version. Before IR version 3 a model may import none and means version 1.
@@ -202,7 +198,10 @@ impl<'m> Check<'m> {
                     }
                     Some(callee) => {
                         if marks.get(&callee) == Some(&Mark::Open) {
-                            self.fault(format!("function '{}' calls itself, directly or through others", call_name(callee)));
+                            self.fault(format!(
+                                "function '{}' calls itself, directly or through others",
+                                call_name(callee)
+                            ));
                         }
                         stack.push((key, Some(pending)));
                         stack.push((callee, None));
@@ -371,13 +370,7 @@ impl<'m> Check<'m> {
         }
     }
 
-    fn node(
-        &mut self,
-        node: &'m NodeProto,
-        place: usize,
-        outer: &mut Vec<HashSet<&'m str>>,
-        context: Context<'_, 'm>,
-    ) {
+    fn node(&mut self, node: &'m NodeProto, place: usize, outer: &mut Vec<HashSet<&'m str>>, context: Context<'_, 'm>) {
         let name = order::node_name(node, place);
         let op_type = node.op_type.as_deref().unwrap_or("");
         if op_type.is_empty() {

@@ -145,12 +145,7 @@ fn functions_are_checked() {
     assert_eq!(text, "output 'b' of function 'f:E' is computed by no node");
     let text = only(&with(vec![], vec![call("k", "Unknown", &["x"], &["y"])]));
     assert_eq!(text, "node 'k' (f:Unknown): the operator's set 'f' is not imported");
-    let undeclared = function(
-        "U",
-        &["a"],
-        &["b"],
-        vec![with_ref(node("Elu", &["a"], &["b"]))],
-    );
+    let undeclared = function("U", &["a"], &["b"], vec![with_ref(node("Elu", &["a"], &["b"]))]);
     let text = only(&with(vec![undeclared], vec![node("Relu", &["x"], &["y"])]));
     assert!(text.contains("attribute 'alpha' refers to 'missing', which the function does not declare"), "{text}");
 }

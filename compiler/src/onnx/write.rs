@@ -326,7 +326,8 @@ impl Writer<'_> {
                 self.versions.get(&node.domain).copied().unwrap_or(0)
             )));
         }
-        let mask = |names: &[String]| -> String { names.iter().map(|n| if n.is_empty() { '_' } else { 'x' }).collect() };
+        let mask =
+            |names: &[String]| -> String { names.iter().map(|n| if n.is_empty() { '_' } else { 'x' }).collect() };
         let inner = NodeProto {
             input: formal(&written.input, "i"),
             output: formal(&written.output, "o"),

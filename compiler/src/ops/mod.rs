@@ -20,9 +20,9 @@ mod cumulative;
 mod deform;
 mod det;
 mod einsum;
-mod fourier;
 mod embed_norm;
 mod features;
+mod fourier;
 mod gather;
 mod grid;
 mod heads;
@@ -64,9 +64,9 @@ mod unary;
 mod unfold;
 mod window;
 
-pub use narrow::{stored, unpack};
 pub(crate) use attention::Flex;
 pub use call::{AttrTensor, AttrValue, Call};
+pub use narrow::{stored, unpack};
 
 use crate::te::{Cx, OpError, OpResult};
 
@@ -145,17 +145,17 @@ pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
 #[cfg(test)]
 mod arithmetic_tests;
 #[cfg(test)]
-mod image_tests;
+mod attention_tests;
 #[cfg(test)]
 mod features_tests;
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod index_tests;
 #[cfg(test)]
 mod layout_tests;
 #[cfg(test)]
 mod narrow_tests;
-#[cfg(test)]
-mod attention_tests;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]

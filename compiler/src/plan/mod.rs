@@ -214,9 +214,9 @@ impl Planner<'_> {
             }
             top = top + size;
         }
-        let any_late = ranges.iter().any(|r| {
-            r.bytes.as_const().is_none() && crate::sym::free_vars(r.bytes).iter().any(|v| late.contains(v))
-        });
+        let any_late = ranges
+            .iter()
+            .any(|r| r.bytes.as_const().is_none() && crate::sym::free_vars(r.bytes).iter().any(|v| late.contains(v)));
         if !early.is_empty() {
             let bytes = self.val(top);
             self.plan.instrs.push(Instr::Reserve { bytes });

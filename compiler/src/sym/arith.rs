@@ -1,7 +1,7 @@
 //! Construction of normal forms.
 
-use super::table::{Atom, AtomId, Poly, with};
 use super::Int;
+use super::table::{Atom, AtomId, Poly, with};
 
 fn atom(a: Atom) -> Int {
     with(|t| {
@@ -97,7 +97,9 @@ fn is_remainder(r: Int, d: Int) -> bool {
 pub(super) fn div(a: Int, d: Int) -> Int {
     match (a.as_const(), d.as_const()) {
         (_, Some(0)) => return Int::new(0),
-        (Some(x), Some(y)) => return Int::new(x.wrapping_div_euclid(y) - i64::from(y < 0 && x.wrapping_rem_euclid(y) != 0)),
+        (Some(x), Some(y)) => {
+            return Int::new(x.wrapping_div_euclid(y) - i64::from(y < 0 && x.wrapping_rem_euclid(y) != 0));
+        }
         (_, Some(1)) => return a,
         (_, Some(y)) if y < 0 => return div(-a, -d),
         _ => {}
@@ -201,4 +203,3 @@ pub(super) fn rebuild(a: Atom, mut f: impl FnMut(Int) -> Int) -> Int {
         Atom::IfEq(a, b, x, y) => if_eq(f(a), f(b), f(x), f(y)),
     }
 }
-

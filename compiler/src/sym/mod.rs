@@ -13,8 +13,8 @@ mod bounds;
 mod subst;
 mod table;
 
-pub use bounds::Bounds;
 pub(crate) use arith::data;
+pub use bounds::Bounds;
 pub(crate) use subst::{collect, map_data};
 pub use subst::{free_vars, linear_in, subst};
 pub use table::{Atom, VarId, VarInfo, reset, var_info};

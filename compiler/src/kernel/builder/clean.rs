@@ -66,10 +66,7 @@ impl Live {
     fn of(kernel: &Kernel) -> Live {
         let mut uses = Uses::default();
         uses.collect(&kernel.body);
-        let mut live = Live {
-            regs: vec![false; kernel.regs.len()],
-            vars: vec![false; kernel.vars.len()],
-        };
+        let mut live = Live { regs: vec![false; kernel.regs.len()], vars: vec![false; kernel.vars.len()] };
         let mut work = core::mem::take(&mut uses.roots);
         while let Some(reg) = work.pop() {
             if core::mem::replace(&mut live.regs[reg.0 as usize], true) {
@@ -122,16 +119,8 @@ fn renumber(kernel: &mut Kernel) {
     let mut body = core::mem::take(&mut kernel.body);
     numbers.block(&mut body);
     kernel.body = body;
-    kernel.regs = numbers
-        .old_regs
-        .iter()
-        .map(|old| kernel.regs[old.0 as usize])
-        .collect();
-    kernel.vars = numbers
-        .old_vars
-        .iter()
-        .map(|old| kernel.vars[old.0 as usize])
-        .collect();
+    kernel.regs = numbers.old_regs.iter().map(|old| kernel.regs[old.0 as usize]).collect();
+    kernel.vars = numbers.old_vars.iter().map(|old| kernel.vars[old.0 as usize]).collect();
 }
 
 #[derive(Default)]
@@ -185,9 +174,7 @@ impl Numbers {
                     self.reg(index);
                     self.reg(value);
                 }
-                Stmt::For {
-                    ivar, lo, hi, body, ..
-                } => {
+                Stmt::For { ivar, lo, hi, body, .. } => {
                     self.reg(lo);
                     self.reg(hi);
                     self.define(ivar);

@@ -14,12 +14,7 @@ impl Builder {
     }
 
     /// `if cond { then } else { other }`.
-    pub fn if_(
-        &mut self,
-        cond: Reg,
-        then: impl FnOnce(&mut Builder),
-        other: impl FnOnce(&mut Builder),
-    ) {
+    pub fn if_(&mut self, cond: Reg, then: impl FnOnce(&mut Builder), other: impl FnOnce(&mut Builder)) {
         self.begin_if(cond);
         then(self);
         self.begin_else();
@@ -28,11 +23,7 @@ impl Builder {
     }
 
     /// `while head() { body() }`. Registers of the head are visible in the body.
-    pub fn while_(
-        &mut self,
-        head: impl FnOnce(&mut Builder) -> Reg,
-        body: impl FnOnce(&mut Builder),
-    ) {
+    pub fn while_(&mut self, head: impl FnOnce(&mut Builder) -> Reg, body: impl FnOnce(&mut Builder)) {
         self.begin_while();
         let cond = head(self);
         self.begin_body(cond);
@@ -75,14 +66,7 @@ impl Builder {
     /// Closes the first branch and opens the second.
     pub fn begin_else(&mut self) {
         match self.close() {
-            Scope {
-                kind: Kind::Then { cond },
-                stmts,
-                ..
-            } => self.open(Kind::Else {
-                cond,
-                then: closed(stmts),
-            }),
+            Scope { kind: Kind::Then { cond }, stmts, .. } => self.open(Kind::Else { cond, then: closed(stmts) }),
             _ => panic!("kernel {}: else without if", self.name),
         }
     }
@@ -109,22 +93,12 @@ impl Builder {
             Kind::Root | Kind::Head => panic!("kernel {}: end without a matching begin", self.name),
             Kind::Never => {}
             Kind::Once => self.top().stmts.extend(stmts),
-            Kind::For { ivar, lo, hi, step } => self.push(Stmt::For {
-                ivar,
-                lo,
-                hi,
-                step,
-                body: stmts,
-            }),
+            Kind::For { ivar, lo, hi, step } => self.push(Stmt::For { ivar, lo, hi, step, body: stmts }),
             Kind::Then { cond } => self.end_if(cond, stmts, Vec::new()),
             Kind::Else { cond, then } => self.end_if(cond, then, stmts),
             Kind::Body { cond } => {
                 let head = closed(self.close().stmts);
-                self.push(Stmt::While {
-                    head,
-                    cond,
-                    body: stmts,
-                });
+                self.push(Stmt::While { head, cond, body: stmts });
             }
         }
     }

@@ -38,24 +38,12 @@ impl Builder {
 
     /// The integer `v` in every lane of type `ty`: ints wrap, floats round, `Bool` is "not zero".
     pub fn int(&mut self, ty: Type, v: i64) -> Reg {
-        self.const_of(
-            Imm {
-                elem: ty.elem,
-                bits: scalar::from_i64(ty.elem, v),
-            },
-            ty.lanes,
-        )
+        self.const_of(Imm { elem: ty.elem, bits: scalar::from_i64(ty.elem, v) }, ty.lanes)
     }
 
     /// The number `v`, rounded to the element type, in every lane of type `ty`.
     pub fn float(&mut self, ty: Type, v: f64) -> Reg {
-        self.const_of(
-            Imm {
-                elem: ty.elem,
-                bits: scalar::from_f64(ty.elem, v),
-            },
-            ty.lanes,
-        )
+        self.const_of(Imm { elem: ty.elem, bits: scalar::from_f64(ty.elem, v) }, ty.lanes)
     }
 
     /// The `i64` scalar parameter `i`.
@@ -76,16 +64,14 @@ impl Builder {
     /// One-operand operation.
     pub fn un(&mut self, op: UnOp, a: Reg) -> Reg {
         self.check(&Op::Un(op, a));
-        self.simplify_un(op, a)
-            .unwrap_or_else(|| self.pure(Op::Un(op, a)))
+        self.simplify_un(op, a).unwrap_or_else(|| self.pure(Op::Un(op, a)))
     }
 
     /// Two-operand operation.
     pub fn bin(&mut self, op: BinOp, a: Reg, b: Reg) -> Reg {
         self.check(&Op::Bin(op, a, b));
         let (a, b) = self.ordered(op, a, b);
-        self.simplify_bin(op, a, b)
-            .unwrap_or_else(|| self.pure(Op::Bin(op, a, b)))
+        self.simplify_bin(op, a, b).unwrap_or_else(|| self.pure(Op::Bin(op, a, b)))
     }
 
     /// `a + b`.
@@ -171,37 +157,32 @@ impl Builder {
     /// `a * b + c`.
     pub fn fma(&mut self, a: Reg, b: Reg, c: Reg) -> Reg {
         self.check(&Op::Fma(a, b, c));
-        self.simplify_fma(a, b, c)
-            .unwrap_or_else(|| self.pure(Op::Fma(a, b, c)))
+        self.simplify_fma(a, b, c).unwrap_or_else(|| self.pure(Op::Fma(a, b, c)))
     }
 
     /// Comparison, giving a mask.
     pub fn cmp(&mut self, op: Cmp, a: Reg, b: Reg) -> Reg {
         self.check(&Op::Cmp(op, a, b));
         let (op, a, b) = self.ordered_cmp(op, a, b);
-        self.simplify_cmp(op, a, b)
-            .unwrap_or_else(|| self.pure(Op::Cmp(op, a, b)))
+        self.simplify_cmp(op, a, b).unwrap_or_else(|| self.pure(Op::Cmp(op, a, b)))
     }
 
     /// `a` where `mask`, else `b`.
     pub fn select(&mut self, mask: Reg, a: Reg, b: Reg) -> Reg {
         self.check(&Op::Select(mask, a, b));
-        self.simplify_select(mask, a, b)
-            .unwrap_or_else(|| self.pure(Op::Select(mask, a, b)))
+        self.simplify_select(mask, a, b).unwrap_or_else(|| self.pure(Op::Select(mask, a, b)))
     }
 
     /// Conversion of each lane; see [`Op::Cast`].
     pub fn cast(&mut self, to: DType, a: Reg) -> Reg {
         self.check(&Op::Cast(to, a));
-        self.simplify_cast(to, a)
-            .unwrap_or_else(|| self.pure(Op::Cast(to, a)))
+        self.simplify_cast(to, a).unwrap_or_else(|| self.pure(Op::Cast(to, a)))
     }
 
     /// The same bits as another element type of the same size.
     pub fn bitcast(&mut self, to: DType, a: Reg) -> Reg {
         self.check(&Op::Bitcast(to, a));
-        self.simplify_bitcast(to, a)
-            .unwrap_or_else(|| self.pure(Op::Bitcast(to, a)))
+        self.simplify_bitcast(to, a).unwrap_or_else(|| self.pure(Op::Bitcast(to, a)))
     }
 
     /// A scalar copied to `lanes` lanes; with one lane, the scalar itself.
@@ -219,8 +200,7 @@ impl Builder {
     /// One lane as scalar.
     pub fn extract(&mut self, a: Reg, lane: u16) -> Reg {
         self.check(&Op::Extract(a, lane));
-        self.simplify_extract(a, lane)
-            .unwrap_or_else(|| self.pure(Op::Extract(a, lane)))
+        self.simplify_extract(a, lane).unwrap_or_else(|| self.pure(Op::Extract(a, lane)))
     }
 
     /// `a` with one lane replaced by the scalar `v`.
@@ -259,47 +239,22 @@ impl Builder {
 
     /// Loads `lanes` elements from element `index + disp` on. Constants in `index` move into `disp`.
     pub fn load(&mut self, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Reg {
-        self.check(&Op::Load {
-            buf,
-            index,
-            disp,
-            lanes,
-        });
+        self.check(&Op::Load { buf, index, disp, lanes });
         let (index, disp) = self.split_index(index, disp);
-        self.here(
-            Op::Load {
-                buf,
-                index,
-                disp,
-                lanes,
-            },
-            self.is_read_only(buf),
-        )
+        self.here(Op::Load { buf, index, disp, lanes }, self.is_read_only(buf))
     }
 
     /// Stores all lanes of `value` from element `index + disp` on. Constants in `index` move into `disp`.
     pub fn store(&mut self, buf: Buf, index: Reg, disp: i64, value: Reg) {
         let (param, ty) = (self.buf_param(buf).clone(), self.ty(value));
         if self.is_read_only(buf) || param.dtype.compute() != ty.elem {
-            panic!(
-                "kernel {}: store of {ty} into b{} ({:?} {})",
-                self.name, buf.0, param.access, param.dtype
-            );
+            panic!("kernel {}: store of {ty} into b{} ({:?} {})", self.name, buf.0, param.access, param.dtype);
         }
         if self.ty(index) != Type::scalar(DType::I64) {
-            panic!(
-                "kernel {}: store at an index of type {}",
-                self.name,
-                self.ty(index)
-            );
+            panic!("kernel {}: store at an index of type {}", self.name, self.ty(index));
         }
         let (index, disp) = self.split_index(index, disp);
-        self.push(Stmt::Store {
-            buf,
-            index,
-            disp,
-            value,
-        });
+        self.push(Stmt::Store { buf, index, disp, value });
     }
 
     /// The current value of a variable.
@@ -311,10 +266,7 @@ impl Builder {
     pub fn set(&mut self, var: Var, value: Reg) {
         let (to, from) = (self.var_ty(var), self.ty(value));
         if to != from {
-            panic!(
-                "kernel {}: v{} of type {to} set to %{} of type {from}",
-                self.name, var.0, value.0
-            );
+            panic!("kernel {}: v{} of type {to} set to %{} of type {from}", self.name, var.0, value.0);
         }
         self.push(Stmt::Set(var, value));
     }

@@ -214,12 +214,7 @@ impl Builder {
             Op::Insert(a, lane, v) => self.insert(a, lane, v),
             Op::Shuffle(a, b, picks) => self.shuffle(a, b, picks),
             Op::Horizontal(kind, a) => self.horizontal(kind, a),
-            Op::Load {
-                buf,
-                index,
-                disp,
-                lanes,
-            } => self.load(buf, index, disp, lanes),
+            Op::Load { buf, index, disp, lanes } => self.load(buf, index, disp, lanes),
             Op::Get(var) => self.get(var),
         }
     }
@@ -228,15 +223,9 @@ impl Builder {
         let Some(def) = self.defs.get(reg.0 as usize) else {
             panic!("kernel {}: no register %{}", self.name, reg.0);
         };
-        let visible = self
-            .scopes
-            .get(def.depth as usize)
-            .is_some_and(|scope| scope.id == def.scope);
+        let visible = self.scopes.get(def.depth as usize).is_some_and(|scope| scope.id == def.scope);
         if !visible {
-            panic!(
-                "kernel {}: register %{} is used outside the block that defines it",
-                self.name, reg.0
-            );
+            panic!("kernel {}: register %{} is used outside the block that defines it", self.name, reg.0);
         }
         def
     }
@@ -254,11 +243,7 @@ impl Builder {
 
     /// The type of an operation's result; panics if it has none.
     fn check(&self, op: &Op) -> Type {
-        let env = Env {
-            bufs: &self.bufs,
-            scalars: self.scalars,
-            vars: &self.vars,
-        };
+        let env = Env { bufs: &self.bufs, scalars: self.scalars, vars: &self.vars };
         match result_type(&env, op, &|reg| Ok(self.def(reg).ty)) {
             Ok(ty) => ty,
             Err(error) => panic!("kernel {}: {op:?}: {error}", self.name),
@@ -275,11 +260,7 @@ impl Builder {
         if let Some(reg) = self.known(&op, depth) {
             return reg;
         }
-        let at = if self.pinned {
-            self.scopes.len() - 1
-        } else {
-            depth
-        };
+        let at = if self.pinned { self.scopes.len() - 1 } else { depth };
         self.define(op, at, true)
     }
 
@@ -299,9 +280,7 @@ impl Builder {
     }
 
     fn known(&self, op: &Op, depth: usize) -> Option<Reg> {
-        self.scopes[depth..]
-            .iter()
-            .find_map(|scope| scope.values.get(op).copied())
+        self.scopes[depth..].iter().find_map(|scope| scope.values.get(op).copied())
     }
 
     fn define(&mut self, op: Op, at: usize, shared: bool) -> Reg {
@@ -316,24 +295,14 @@ impl Builder {
     }
 
     fn new_reg(&mut self, ty: Type, op: Option<Op>, at: usize) -> Reg {
-        self.defs.push(Def {
-            ty,
-            op,
-            depth: at as u32,
-            scope: self.scopes[at].id,
-        });
+        self.defs.push(Def { ty, op, depth: at as u32, scope: self.scopes[at].id });
         Reg(self.defs.len() as u32 - 1)
     }
 
     fn open(&mut self, kind: Kind) {
         let id = self.next_scope;
         self.next_scope += 1;
-        self.scopes.push(Scope {
-            id,
-            kind,
-            stmts: Vec::new(),
-            values: HashMap::new(),
-        });
+        self.scopes.push(Scope { id, kind, stmts: Vec::new(), values: HashMap::new() });
     }
 
     fn is_read_only(&self, buf: Buf) -> bool {
@@ -347,10 +316,7 @@ impl Builder {
 
 /// A finished block: nothing after the first `Return` runs.
 fn closed(mut stmts: Vec<Stmt>) -> Vec<Stmt> {
-    if let Some(end) = stmts
-        .iter()
-        .position(|stmt| matches!(stmt, Stmt::Return(_)))
-    {
+    if let Some(end) = stmts.iter().position(|stmt| matches!(stmt, Stmt::Return(_))) {
         stmts.truncate(end + 1);
     }
     stmts

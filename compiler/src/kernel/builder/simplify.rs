@@ -10,21 +10,13 @@ use crate::kernel::scalar;
 
 impl Builder {
     fn folded(&mut self, ty: Type, bits: u64) -> Reg {
-        self.const_of(
-            Imm {
-                elem: ty.elem,
-                bits,
-            },
-            ty.lanes,
-        )
+        self.const_of(Imm { elem: ty.elem, bits }, ty.lanes)
     }
 
     /// Constants to the right, and integer operands in register order.
     pub(super) fn ordered(&self, op: BinOp, a: Reg, b: Reg) -> (Reg, Reg) {
-        let commutes = matches!(
-            op,
-            BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max | BinOp::And | BinOp::Or | BinOp::Xor
-        );
+        let commutes =
+            matches!(op, BinOp::Add | BinOp::Mul | BinOp::Min | BinOp::Max | BinOp::And | BinOp::Or | BinOp::Xor);
         if !commutes {
             return (a, b);
         }
@@ -129,8 +121,7 @@ impl Builder {
 
     /// `x` and `c` where `reg` is `x + c` with a constant `c`.
     fn plus_const(&self, reg: Reg) -> Option<(Reg, Reg)> {
-        self.parts(BinOp::Add, reg)
-            .filter(|(_, c)| self.const_of_reg(*c).is_some())
+        self.parts(BinOp::Add, reg).filter(|(_, c)| self.const_of_reg(*c).is_some())
     }
 
     fn simplify_add(&mut self, a: Reg, b: Reg) -> Option<Reg> {
@@ -157,11 +148,7 @@ impl Builder {
             let Some((x, y)) = self.parts(BinOp::Add, p) else {
                 continue;
             };
-            let (deep, shallow) = if self.depth(x) >= self.depth(y) {
-                (x, y)
-            } else {
-                (y, x)
-            };
+            let (deep, shallow) = if self.depth(x) >= self.depth(y) { (x, y) } else { (y, x) };
             if self.depth(shallow) < self.depth(deep) && self.depth(q) < self.depth(deep) {
                 let sum = self.add(shallow, q);
                 return Some(self.add(deep, sum));
@@ -262,11 +249,7 @@ impl Builder {
     pub(super) fn simplify_fma(&mut self, a: Reg, b: Reg, c: Reg) -> Option<Reg> {
         let ty = self.ty(a);
         let one = scalar::from_f64(ty.elem, 1.0);
-        match (
-            self.const_of_reg(a),
-            self.const_of_reg(b),
-            self.const_of_reg(c),
-        ) {
+        match (self.const_of_reg(a), self.const_of_reg(b), self.const_of_reg(c)) {
             (Some(x), Some(y), Some(z)) => {
                 let bits = scalar::fma(ty.elem, x.bits, y.bits, z.bits)?;
                 Some(self.folded(ty, bits))
@@ -354,11 +337,7 @@ impl Builder {
             Op::Insert(v, _, _) => Some(self.extract(v, lane)),
             Op::Shuffle(x, y, picks) => {
                 let (pick, lanes) = (*picks.get(lane as usize)?, self.ty(x).lanes);
-                Some(if pick < lanes {
-                    self.extract(x, pick)
-                } else {
-                    self.extract(y, pick - lanes)
-                })
+                Some(if pick < lanes { self.extract(x, pick) } else { self.extract(y, pick - lanes) })
             }
             _ => None,
         }
@@ -369,9 +348,7 @@ impl Builder {
             return None;
         };
         let (a, b, ty) = (*a, *b, self.ty(*a));
-        let from = |first: u16| {
-            picks.len() == ty.lanes as usize && picks.iter().zip(first..).all(|(p, l)| *p == l)
-        };
+        let from = |first: u16| picks.len() == ty.lanes as usize && picks.iter().zip(first..).all(|(p, l)| *p == l);
         if from(0) {
             return Some(a);
         }

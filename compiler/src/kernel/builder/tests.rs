@@ -2,17 +2,11 @@ use super::*;
 use crate::kernel::ir::{BinOp, UnOp};
 
 fn read(dtype: DType) -> BufParam {
-    BufParam {
-        dtype,
-        access: Access::Read,
-    }
+    BufParam { dtype, access: Access::Read }
 }
 
 fn write(dtype: DType) -> BufParam {
-    BufParam {
-        dtype,
-        access: Access::Write,
-    }
+    BufParam { dtype, access: Access::Write }
 }
 
 fn floats() -> Builder {
@@ -118,19 +112,10 @@ fn invariant_operations_leave_loops_but_loads_stay() {
         });
     });
     let kernel = b.finish();
-    assert_eq!(
-        depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Mul, ..))),
-        [0, 1]
-    );
-    assert_eq!(
-        depths(&kernel.body, &|op| matches!(op, Op::Load { .. })),
-        [2]
-    );
+    assert_eq!(depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Mul, ..))), [0, 1]);
+    assert_eq!(depths(&kernel.body, &|op| matches!(op, Op::Load { .. })), [2]);
     // row + m * m is added outside the inner loop.
-    assert_eq!(
-        depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Add, ..))),
-        [1, 2]
-    );
+    assert_eq!(depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Add, ..))), [1, 2]);
 }
 
 #[test]
@@ -147,17 +132,8 @@ fn pinned_regions_keep_operations_in_place() {
         assert!(b.pinned(false));
     });
     let kernel = b.finish();
-    assert_eq!(
-        depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Mul, ..))),
-        [1, 1]
-    );
-    assert_eq!(
-        depths(
-            &kernel.body,
-            &|op| matches!(op, Op::Const(imm, _) if imm.elem == DType::F32)
-        ),
-        [1]
-    );
+    assert_eq!(depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Mul, ..))), [1, 1]);
+    assert_eq!(depths(&kernel.body, &|op| matches!(op, Op::Const(imm, _) if imm.elem == DType::F32)), [1]);
 }
 
 #[test]
@@ -187,36 +163,12 @@ fn constants_of_indices_move_into_displacements() {
     let (i, four, nine) = (b.scalar(0), b.i64(4), b.i64(9));
     let at = b.add(i, four);
     let x = b.load(IN, at, 2, 1);
-    assert_eq!(
-        b.op_of(x),
-        Some(&Op::Load {
-            buf: IN,
-            index: i,
-            disp: 6,
-            lanes: 1
-        })
-    );
+    assert_eq!(b.op_of(x), Some(&Op::Load { buf: IN, index: i, disp: 6, lanes: 1 }));
     let y = b.load(IN, nine, 2, 1);
     let zero = b.i64(0);
-    assert_eq!(
-        b.op_of(y),
-        Some(&Op::Load {
-            buf: IN,
-            index: zero,
-            disp: 11,
-            lanes: 1
-        })
-    );
+    assert_eq!(b.op_of(y), Some(&Op::Load { buf: IN, index: zero, disp: 11, lanes: 1 }));
     let far = b.load(IN, nine, i64::MAX, 1);
-    assert_eq!(
-        b.op_of(far),
-        Some(&Op::Load {
-            buf: IN,
-            index: nine,
-            disp: i64::MAX,
-            lanes: 1
-        })
-    );
+    assert_eq!(b.op_of(far), Some(&Op::Load { buf: IN, index: nine, disp: i64::MAX, lanes: 1 }));
 }
 
 #[test]
@@ -228,16 +180,8 @@ fn known_loops_and_branches_dissolve() {
     b.for_(one, zero, 1, |b, i| b.store(OUT, i, 8, x));
     b.for_(zero, ten, 10, |b, i| b.store(OUT, i, 9, x));
     let (yes, no) = (b.bool(true), b.bool(false));
-    b.if_(
-        yes,
-        |b| b.store(OUT, zero, 10, x),
-        |b| b.store(OUT, zero, 11, x),
-    );
-    b.if_(
-        no,
-        |b| b.store(OUT, zero, 12, x),
-        |b| b.store(OUT, zero, 13, x),
-    );
+    b.if_(yes, |b| b.store(OUT, zero, 10, x), |b| b.store(OUT, zero, 11, x));
+    b.if_(no, |b| b.store(OUT, zero, 12, x), |b| b.store(OUT, zero, 13, x));
     let kernel = b.finish();
     let disps: Vec<i64> = kernel
         .body
@@ -271,14 +215,7 @@ fn dead_code_goes_with_the_loops_that_held_it() {
     b.store(OUT, zero, 0, s);
     let kernel = b.finish();
     assert_eq!(kernel.vars.len(), 1);
-    assert_eq!(
-        kernel
-            .body
-            .iter()
-            .filter(|stmt| matches!(stmt, Stmt::For { .. }))
-            .count(),
-        1
-    );
+    assert_eq!(kernel.body.iter().filter(|stmt| matches!(stmt, Stmt::For { .. })).count(), 1);
     assert!(depths(&kernel.body, &|op| matches!(op, Op::Bin(BinOp::Mul, ..))).is_empty());
 }
 
@@ -293,14 +230,8 @@ fn statements_after_a_return_are_dropped() {
     b.end();
     b.store(OUT, n, 0, x);
     let kernel = b.finish();
-    let branches: Vec<&Stmt> = kernel
-        .body
-        .iter()
-        .filter(|stmt| matches!(stmt, Stmt::If { .. }))
-        .collect();
-    let [Stmt::If { then, other, .. }] = branches[..] else {
-        panic!("{branches:?}")
-    };
+    let branches: Vec<&Stmt> = kernel.body.iter().filter(|stmt| matches!(stmt, Stmt::If { .. })).collect();
+    let [Stmt::If { then, other, .. }] = branches[..] else { panic!("{branches:?}") };
     assert_eq!(then[..], [Stmt::Return(1)]);
     assert!(other.is_empty());
 }

@@ -173,13 +173,7 @@ type Flat<T = ()> = Result<T, String>;
 
 impl Flatten<'_> {
     fn kernel(&mut self) -> Flat {
-        let widest = self
-            .kernel
-            .regs
-            .iter()
-            .map(|ty| ty.lanes)
-            .max()
-            .unwrap_or(1);
+        let widest = self.kernel.regs.iter().map(|ty| ty.lanes).max().unwrap_or(1);
         self.scratch = self.fresh(widest)?;
         for ty in &self.kernel.vars {
             let slot = self.fresh(ty.lanes)?;
@@ -217,10 +211,7 @@ impl Flatten<'_> {
     }
 
     fn var(&self, var: Var) -> (u32, u32) {
-        (
-            self.var_slots[var.0 as usize],
-            self.kernel.vars[var.0 as usize].lanes as u32,
-        )
+        (self.var_slots[var.0 as usize], self.kernel.vars[var.0 as usize].lanes as u32)
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Flat {
@@ -237,34 +228,12 @@ impl Flatten<'_> {
                 let (d, n) = self.var(*var);
                 self.copy(d, self.slot(*value), n);
             }
-            Stmt::Store {
-                buf,
-                index,
-                disp,
-                value,
-            } => {
+            Stmt::Store { buf, index, disp, value } => {
                 let width = Width::of(self.kernel.bufs[buf.0 as usize].dtype);
-                let (index, a, n) = (
-                    self.slot(*index),
-                    self.slot(*value),
-                    self.lanes(*value) as u32,
-                );
-                self.out.code.push(Ins::Store {
-                    width,
-                    buf: buf.0,
-                    index,
-                    disp: *disp,
-                    a,
-                    n,
-                });
+                let (index, a, n) = (self.slot(*index), self.slot(*value), self.lanes(*value) as u32);
+                self.out.code.push(Ins::Store { width, buf: buf.0, index, disp: *disp, a, n });
             }
-            Stmt::For {
-                ivar,
-                lo,
-                hi,
-                step,
-                body,
-            } => {
+            Stmt::For { ivar, lo, hi, step, body } => {
                 let i = self.fresh(1)?;
                 self.slots[ivar.0 as usize] = i;
                 let (lo, hi) = (self.slot(*lo), self.slot(*hi));
@@ -273,21 +242,12 @@ impl Flatten<'_> {
                 let first = self.here();
                 self.block(body)?;
                 let cost = self.cost(first);
-                self.out.code.push(Ins::Next {
-                    i,
-                    hi,
-                    step: *step,
-                    body: first,
-                    cost,
-                });
+                self.out.code.push(Ins::Next { i, hi, step: *step, body: first, cost });
                 self.patch(start);
             }
             Stmt::If { cond, then, other } => {
                 let start = self.here();
-                self.out.code.push(Ins::Unless {
-                    cond: self.slot(*cond),
-                    to: 0,
-                });
+                self.out.code.push(Ins::Unless { cond: self.slot(*cond), to: 0 });
                 self.block(then)?;
                 if other.is_empty() {
                     self.patch(start);
@@ -303,10 +263,7 @@ impl Flatten<'_> {
                 let first = self.here();
                 self.block(head)?;
                 let leave = self.here();
-                self.out.code.push(Ins::Unless {
-                    cond: self.slot(*cond),
-                    to: 0,
-                });
+                self.out.code.push(Ins::Unless { cond: self.slot(*cond), to: 0 });
                 self.block(body)?;
                 let cost = self.cost(first);
                 self.out.code.push(Ins::Jump { to: first, cost });
@@ -336,18 +293,11 @@ impl Flatten<'_> {
             Ins::Load { n, .. } | Ins::Store { n, .. } => *n,
             _ => 1,
         };
-        self.out.code[first as usize..]
-            .iter()
-            .map(lanes)
-            .fold(1, u32::saturating_add)
+        self.out.code[first as usize..].iter().map(lanes).fold(1, u32::saturating_add)
     }
 
     fn copy(&mut self, d: u32, a: u32, n: u32) {
-        self.out.code.push(if n == 1 {
-            Ins::Copy1 { d, a }
-        } else {
-            Ins::Copy { d, a, n }
-        });
+        self.out.code.push(if n == 1 { Ins::Copy1 { d, a } } else { Ins::Copy { d, a, n } });
     }
 
     fn exec(&mut self, f: Option<Exec>, args: Args) -> Flat {
@@ -388,10 +338,7 @@ impl Flatten<'_> {
             }
             Op::Iota(..) => {
                 let image = &mut self.out.image[d as usize..][..lanes as usize];
-                image
-                    .iter_mut()
-                    .zip(0..)
-                    .for_each(|(slot, lane)| *slot = lane);
+                image.iter_mut().zip(0..).for_each(|(slot, lane)| *slot = lane);
             }
             Op::Scalar(i) => self.out.scalar_slots.push((*i, d)),
             Op::TileLo => self.out.tile_lo.push(d),
@@ -413,25 +360,13 @@ impl Flatten<'_> {
                 self.exec(f, args(self.slot(*x), self.slot(*y), self.slot(*z)))?;
             }
             Op::Cmp(cmp, x, y) => {
-                self.exec(
-                    lanes::cmp(*cmp, self.elem(*x)),
-                    args(self.slot(*x), self.slot(*y), 0),
-                )?;
+                self.exec(lanes::cmp(*cmp, self.elem(*x)), args(self.slot(*x), self.slot(*y), 0))?;
             }
             Op::Select(mask, x, y) => {
-                self.exec(
-                    Some(lanes::select),
-                    args(self.slot(*mask), self.slot(*x), self.slot(*y)),
-                )?;
+                self.exec(Some(lanes::select), args(self.slot(*mask), self.slot(*x), self.slot(*y)))?;
             }
-            Op::Cast(to, x) => {
-                self.exec(lanes::cast(*to, self.elem(*x)), args(self.slot(*x), 0, 0))?
-            }
-            Op::Splat(x, _) => self.out.code.push(Ins::Splat {
-                d,
-                a: self.slot(*x),
-                n,
-            }),
+            Op::Cast(to, x) => self.exec(lanes::cast(*to, self.elem(*x)), args(self.slot(*x), 0, 0))?,
+            Op::Splat(x, _) => self.out.code.push(Ins::Splat { d, a: self.slot(*x), n }),
             Op::Insert(x, lane, v) => {
                 self.copy(d, self.slot(*x), n);
                 self.copy(d + *lane as u32, self.slot(*v), 1);
@@ -440,34 +375,16 @@ impl Flatten<'_> {
                 let (a, b, lanes) = (self.slot(*x), self.slot(*y), self.lanes(*x));
                 self.gather(
                     d,
-                    picks.iter().map(|&pick| {
-                        if pick < lanes {
-                            a + pick as u32
-                        } else {
-                            b + (pick - lanes) as u32
-                        }
-                    }),
+                    picks.iter().map(|&pick| if pick < lanes { a + pick as u32 } else { b + (pick - lanes) as u32 }),
                 );
             }
             Op::Horizontal(kind, x) => {
-                let args = Args {
-                    n: self.lanes(*x) as u32,
-                    ..args(self.slot(*x), self.scratch, 0)
-                };
+                let args = Args { n: self.lanes(*x) as u32, ..args(self.slot(*x), self.scratch, 0) };
                 self.exec(lanes::horizontal(*kind, self.elem(*x)), args)?;
             }
-            Op::Load {
-                buf, index, disp, ..
-            } => {
+            Op::Load { buf, index, disp, .. } => {
                 let width = Width::of(self.kernel.bufs[buf.0 as usize].dtype);
-                self.out.code.push(Ins::Load {
-                    width,
-                    buf: buf.0,
-                    index: self.slot(*index),
-                    disp: *disp,
-                    d,
-                    n,
-                });
+                self.out.code.push(Ins::Load { width, buf: buf.0, index: self.slot(*index), disp: *disp, d, n });
             }
             Op::Get(var) => {
                 let (a, n) = self.var(*var);

@@ -213,8 +213,7 @@ pub(super) fn fma(elem: DType, fused: bool) -> Option<Exec> {
         ($t:ty, |$x:ident, $y:ident, $z:ident| $e:expr) => {{
             fn run(s: &mut [u64], p: &Args) {
                 lanes3(s, p, |x, y, z| {
-                    let ($x, $y, $z): ($t, $t, $t) =
-                        (Lane::from_bits(x), Lane::from_bits(y), Lane::from_bits(z));
+                    let ($x, $y, $z): ($t, $t, $t) = (Lane::from_bits(x), Lane::from_bits(y), Lane::from_bits(z));
                     Lane::bits($e)
                 })
             }

@@ -68,12 +68,8 @@ impl Width {
             Width::B2 => each(bytes, slots, |x| u16::from_le_bytes(x) as u64),
             Width::B4 => each(bytes, slots, |x| u32::from_le_bytes(x) as u64),
             Width::B8 => each(bytes, slots, u64::from_le_bytes),
-            Width::F16 => each(bytes, slots, |x| {
-                f16::from_le_bytes(x).to_f32().to_bits() as u64
-            }),
-            Width::BF16 => each(bytes, slots, |x| {
-                bf16::from_le_bytes(x).to_f32().to_bits() as u64
-            }),
+            Width::F16 => each(bytes, slots, |x| f16::from_le_bytes(x).to_f32().to_bits() as u64),
+            Width::BF16 => each(bytes, slots, |x| bf16::from_le_bytes(x).to_f32().to_bits() as u64),
         }
     }
 
@@ -85,12 +81,8 @@ impl Width {
             Width::B2 => put(bytes, slots, |x| (x as u16).to_le_bytes()),
             Width::B4 => put(bytes, slots, |x| (x as u32).to_le_bytes()),
             Width::B8 => put(bytes, slots, u64::to_le_bytes),
-            Width::F16 => put(bytes, slots, |x| {
-                f16::from_f32(f32::from_bits(x as u32)).to_le_bytes()
-            }),
-            Width::BF16 => put(bytes, slots, |x| {
-                bf16::from_f32(f32::from_bits(x as u32)).to_le_bytes()
-            }),
+            Width::F16 => put(bytes, slots, |x| f16::from_f32(f32::from_bits(x as u32)).to_le_bytes()),
+            Width::BF16 => put(bytes, slots, |x| bf16::from_f32(f32::from_bits(x as u32)).to_le_bytes()),
         }
     }
 }

@@ -77,28 +77,14 @@ pub fn run(
 
 impl Program {
     /// Runs the kernel; see [`run`].
-    pub fn run(
-        &self,
-        bufs: &mut [Memory<'_>],
-        scalars: &[i64],
-        tile: Range<i64>,
-        mut steps: u64,
-    ) -> Result<u32, Trap> {
+    pub fn run(&self, bufs: &mut [Memory<'_>], scalars: &[i64], tile: Range<i64>, mut steps: u64) -> Result<u32, Trap> {
         if bufs.len() != self.bufs.len() {
-            return Err(Trap::BufferCount {
-                given: bufs.len(),
-                needed: self.bufs.len(),
-            });
+            return Err(Trap::BufferCount { given: bufs.len(), needed: self.bufs.len() });
         }
         if scalars.len() != self.scalars as usize {
-            return Err(Trap::ScalarCount {
-                given: scalars.len(),
-                needed: self.scalars as usize,
-            });
+            return Err(Trap::ScalarCount { given: scalars.len(), needed: self.scalars as usize });
         }
-        let written = |(memory, (_, write)): (&Memory<'_>, &(_, bool))| {
-            *write && matches!(memory, Memory::Read(_))
-        };
+        let written = |(memory, (_, write)): (&Memory<'_>, &(_, bool))| *write && matches!(memory, Memory::Read(_));
         if let Some(buf) = bufs.iter().zip(&self.bufs).position(written) {
             return Err(Trap::ReadOnly { buf });
         }
@@ -106,12 +92,8 @@ impl Program {
         for (scalar, slot) in &self.scalar_slots {
             slots[*slot as usize] = scalars[*scalar as usize] as u64;
         }
-        self.tile_lo
-            .iter()
-            .for_each(|slot| slots[*slot as usize] = tile.start as u64);
-        self.tile_hi
-            .iter()
-            .for_each(|slot| slots[*slot as usize] = tile.end as u64);
+        self.tile_lo.iter().for_each(|slot| slots[*slot as usize] = tile.start as u64);
+        self.tile_hi.iter().for_each(|slot| slots[*slot as usize] = tile.end as u64);
 
         let s = &mut slots[..];
         let mut pc = 0;
@@ -119,18 +101,10 @@ impl Program {
             let ins = &self.code[pc];
             pc += 1;
             match ins {
-                Ins::AddI64 { d, a, b } => {
-                    s[*d as usize] = s[*a as usize].wrapping_add(s[*b as usize])
-                }
-                Ins::MulI64 { d, a, b } => {
-                    s[*d as usize] = s[*a as usize].wrapping_mul(s[*b as usize])
-                }
-                Ins::AddF32 { d, a, b } => {
-                    s[*d as usize] = (f(s[*a as usize]) + f(s[*b as usize])).to_bits() as u64
-                }
-                Ins::MulF32 { d, a, b } => {
-                    s[*d as usize] = (f(s[*a as usize]) * f(s[*b as usize])).to_bits() as u64
-                }
+                Ins::AddI64 { d, a, b } => s[*d as usize] = s[*a as usize].wrapping_add(s[*b as usize]),
+                Ins::MulI64 { d, a, b } => s[*d as usize] = s[*a as usize].wrapping_mul(s[*b as usize]),
+                Ins::AddF32 { d, a, b } => s[*d as usize] = (f(s[*a as usize]) + f(s[*b as usize])).to_bits() as u64,
+                Ins::MulF32 { d, a, b } => s[*d as usize] = (f(s[*a as usize]) * f(s[*b as usize])).to_bits() as u64,
                 Ins::Exec(exec, args) => exec(s, args),
                 Ins::Copy1 { d, a } => s[*d as usize] = s[*a as usize],
                 Ins::Copy { d, a, n } => {
@@ -147,14 +121,7 @@ impl Program {
                         s[d] = s[*source as usize];
                     }
                 }
-                Ins::Load {
-                    width,
-                    buf,
-                    index,
-                    disp,
-                    d,
-                    n,
-                } => {
+                Ins::Load { width, buf, index, disp, d, n } => {
                     let index = (s[*index as usize] as i64).wrapping_add(*disp);
                     let n = *n as usize;
                     let bytes = bufs[*buf as usize].bytes();
@@ -163,14 +130,7 @@ impl Program {
                         None => return Err(outside(*buf, bytes.len() / width.size(), index, n)),
                     }
                 }
-                Ins::Store {
-                    width,
-                    buf,
-                    index,
-                    disp,
-                    a,
-                    n,
-                } => {
+                Ins::Store { width, buf, index, disp, a, n } => {
                     let index = (s[*index as usize] as i64).wrapping_add(*disp);
                     let n = *n as usize;
                     let Memory::Write(bytes) = &mut bufs[*buf as usize] else {
@@ -189,13 +149,7 @@ impl Program {
                         pc = *exit as usize;
                     }
                 }
-                Ins::Next {
-                    i,
-                    hi,
-                    step,
-                    body,
-                    cost,
-                } => {
+                Ins::Next { i, hi, step, body, cost } => {
                     steps = steps.checked_sub(*cost as u64).ok_or(Trap::Steps)?;
                     if let Some(next) = (s[*i as usize] as i64).checked_add(*step)
                         && next < s[*hi as usize] as i64
@@ -234,10 +188,5 @@ fn within(len: usize, size: usize, index: i64, n: usize) -> Option<Range<usize>>
 
 #[cold]
 fn outside(buf: u32, len: usize, index: i64, lanes: usize) -> Trap {
-    Trap::OutOfBounds {
-        buf: buf as usize,
-        index,
-        lanes,
-        len,
-    }
+    Trap::OutOfBounds { buf: buf as usize, index, lanes, len }
 }

@@ -1,8 +1,6 @@
 //! Inverse trigonometric functions.
 
-use super::coeffs::{
-    ASIN_F32, ASIN_F64, ATAN_F32, ATAN_F64, HALF_PI_HI_F32, HALF_PI_LO_F32, HALF_PI_LO_F64,
-};
+use super::coeffs::{ASIN_F32, ASIN_F64, ATAN_F32, ATAN_F64, HALF_PI_HI_F32, HALF_PI_LO_F32, HALF_PI_LO_F64};
 use super::parts::Float;
 use crate::kernel::builder::Builder;
 use crate::kernel::ir::{Cmp, Reg};
@@ -60,10 +58,7 @@ pub fn atan(b: &mut Builder, x: Reg) -> Reg {
     let rest = atan_rest(f, t);
     let (hi, lo) = half_pi(f);
     let (half_hi, half_lo, zero) = (f.mulc(hi, 0.5), f.mulc(lo, 0.5), f.c(0.0));
-    let (base, base_lo) = (
-        f.select(above, half_hi, zero),
-        f.select(above, half_lo, zero),
-    );
+    let (base, base_lo) = (f.select(above, half_hi, zero), f.select(above, half_lo, zero));
     let (base, base_lo) = (f.select(far, hi, base), f.select(far, lo, base_lo));
     let small = f.add(rest, base_lo);
     let y = joined(f, base, t, small);
@@ -90,10 +85,7 @@ pub fn atan2(b: &mut Builder, y: Reg, x: Reg) -> Reg {
     let edge = f.mulc(far, TAN_PI_8);
     let diagonal = f.b.cmp(Cmp::Gt, near, edge);
     let (minus, plus) = (f.sub(near, far), f.add(near, far));
-    let (num, den) = (
-        f.select(diagonal, minus, near),
-        f.select(diagonal, plus, far),
-    );
+    let (num, den) = (f.select(diagonal, minus, near), f.select(diagonal, plus, far));
     let t = f.div(num, den);
     let rest = atan_rest(f, t);
     // The angle is base + flip · (t + rest), with base a multiple of π/4.
@@ -104,12 +96,7 @@ pub fn atan2(b: &mut Builder, y: Reg, x: Reg) -> Reg {
     let (quarter, quarter_lo) = (f.mulc(hi, 0.5), f.mulc(lo, 0.5));
     let base = f.select(diagonal, quarter, zero);
     let base_lo = f.select(diagonal, quarter_lo, zero);
-    let mut angle = Angle {
-        base,
-        base_lo,
-        t,
-        rest,
-    };
+    let mut angle = Angle { base, base_lo, t, rest };
     angle = angle.reflected(f, hi, lo, steep);
     let (pi_hi, pi_lo) = (f.add(hi, hi), f.add(lo, lo));
     angle = angle.reflected(f, pi_hi, pi_lo, left);
@@ -160,10 +147,7 @@ fn joined(f: &mut Float<'_>, base: Reg, t: Reg, small: Reg) -> Reg {
 }
 
 fn half_pi(f: &mut Float<'_>) -> (Reg, Reg) {
-    let (hi, lo) = f.pick(
-        (HALF_PI_HI_F32, HALF_PI_LO_F32),
-        (FRAC_PI_2, HALF_PI_LO_F64),
-    );
+    let (hi, lo) = f.pick((HALF_PI_HI_F32, HALF_PI_LO_F32), (FRAC_PI_2, HALF_PI_LO_F64));
     (f.c(hi), f.c(lo))
 }
 
@@ -191,10 +175,6 @@ impl Inner {
         let (z, s) = (f.select(far, other, square), f.select(far, root, a));
         let p = f.poly(z, f.pick(&ASIN_F32[..], &ASIN_F64));
         let zp = f.mul(z, p);
-        Inner {
-            far,
-            s,
-            rest: f.mul(s, zp),
-        }
+        Inner { far, s, rest: f.mul(s, zp) }
     }
 }

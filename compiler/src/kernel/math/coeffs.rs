@@ -23,16 +23,8 @@ pub(super) const EXP_F64: [f64; 11] = [
 ];
 
 /// `(ln(1 + f) - f + f²/2) / f³` for 1 + f from √½ to √2; the logarithm is right to 7.5e-9 of itself.
-pub(super) const LOG_F32: [f64; 8] = [
-    0.33333316,
-    -0.25000805,
-    0.20002285,
-    -0.16624768,
-    0.14181304,
-    -0.13126975,
-    0.128804,
-    -0.07862597,
-];
+pub(super) const LOG_F32: [f64; 8] =
+    [0.33333316, -0.25000805, 0.20002285, -0.16624768, 0.14181304, -0.13126975, 0.128804, -0.07862597];
 
 /// `(ln((1 + s) / (1 - s)) / s - 2) / z` with `z = s²`, for the same interval (s = f / (2 + f)); error 2.3e-19.
 pub(super) const LOG_F64: [f64; 8] = [
@@ -58,20 +50,12 @@ pub(super) const LOG_F64_TAIL: [f64; 7] = [
 ];
 
 /// `(sin(r) / r - 1) / z` with `z = r²`, |r| ≤ π/4; error 5.0e-12.
-pub(super) const SIN_SHORT: [f64; 4] = [
-    -0.1666666664185793,
-    0.008333329398396276,
-    -0.00019839336261862306,
-    2.718309056235894e-6,
-];
+pub(super) const SIN_SHORT: [f64; 4] =
+    [-0.1666666664185793, 0.008333329398396276, -0.00019839336261862306, 2.718309056235894e-6];
 
 /// `(cos(r) - 1 + z/2) / z²` with `z = r²`, |r| ≤ π/4; error 1.0e-13.
-pub(super) const COS_SHORT: [f64; 4] = [
-    0.04166666662412488,
-    -0.0013888883837824511,
-    2.4799537381881304e-5,
-    -2.721137936379722e-7,
-];
+pub(super) const COS_SHORT: [f64; 4] =
+    [0.04166666662412488, -0.0013888883837824511, 2.4799537381881304e-5, -2.721137936379722e-7];
 
 /// `(sin(r) / r - 1) / z` with `z = r²`, |r| ≤ π/4; error 5.5e-18.
 pub(super) const SIN_F64: [f64; 7] = [
@@ -96,8 +80,7 @@ pub(super) const COS_F64: [f64; 7] = [
 ];
 
 /// `(asin(s) / s - 1) / z` with `z = s²`, s ≤ 1/2; error 5.8e-9.
-pub(super) const ASIN_F32: [f64; 5] =
-    [0.16666752, 0.074953094, 0.04547014, 0.024176698, 0.04217574];
+pub(super) const ASIN_F32: [f64; 5] = [0.16666752, 0.074953094, 0.04547014, 0.024176698, 0.04217574];
 
 /// `(asin(s) / s - 1) / z` with `z = s²`, s ≤ 1/2; error 3.6e-18.
 pub(super) const ASIN_F64: [f64; 13] = [
@@ -117,13 +100,7 @@ pub(super) const ASIN_F64: [f64; 13] = [
 ];
 
 /// `(atan(t) / t - 1) / z` with `z = t²`, |t| ≤ √2 - 1; error 1.5e-9.
-pub(super) const ATAN_F32: [f64; 5] = [
-    -0.33333316,
-    0.19998507,
-    -0.14244099,
-    0.10597447,
-    -0.060863506,
-];
+pub(super) const ATAN_F32: [f64; 5] = [-0.33333316, 0.19998507, -0.14244099, 0.10597447, -0.060863506];
 
 /// `(atan(t) / t - 1) / z` with `z = t²`, |t| ≤ √2 - 1; error 4.0e-18.
 pub(super) const ATAN_F64: [f64; 12] = [
@@ -157,38 +134,17 @@ pub(super) const SINH_F64: [f64; 8] = [
 ];
 
 /// `tanh(x) / x` as a ratio of polynomials in `x²`, |x| ≤ 9.02; error 1.4e-9. Numerator.
-pub(super) const TANH_F32_NUM: [f64; 6] = [
-    1.0,
-    0.13678531,
-    0.0038665992,
-    2.7972968e-5,
-    3.0503955e-8,
-    -1.2145366e-11,
-];
+pub(super) const TANH_F32_NUM: [f64; 6] = [1.0, 0.13678531, 0.0038665992, 2.7972968e-5, 3.0503955e-8, -1.2145366e-11];
 
 /// Its denominator.
-pub(super) const TANH_F32_DEN: [f64; 5] =
-    [1.0, 0.47011864, 0.027239498, 0.00039355963, 1.2849805e-6];
+pub(super) const TANH_F32_DEN: [f64; 5] = [1.0, 0.47011864, 0.027239498, 0.00039355963, 1.2849805e-6];
 
 /// `erf(x) / x` as a ratio of polynomials in `x²`, |x| ≤ 3.93; error 2.0e-8. Numerator.
-pub(super) const ERF_F32_NUM: [f64; 6] = [
-    1.1283791,
-    0.19112402,
-    0.052830756,
-    0.0037928121,
-    0.00028486794,
-    2.0363545e-6,
-];
+pub(super) const ERF_F32_NUM: [f64; 6] =
+    [1.1283791, 0.19112402, 0.052830756, 0.0037928121, 0.00028486794, 2.0363545e-6];
 
 /// Its denominator.
-pub(super) const ERF_F32_DEN: [f64; 6] = [
-    1.0,
-    0.50271195,
-    0.114393994,
-    0.015024262,
-    0.0011679586,
-    3.794871e-5,
-];
+pub(super) const ERF_F32_DEN: [f64; 6] = [1.0, 0.50271195, 0.114393994, 0.015024262, 0.0011679586, 3.794871e-5];
 
 /// `(erf(x) / x - 2/√π) / z` with `z = x²`, |x| ≤ 1; error 1.5e-17.
 pub(super) const ERF_F64_NEAR: [f64; 12] = [
@@ -240,12 +196,8 @@ pub(super) const LN2_HI_F64: f64 = 0.6931471805598903;
 pub(super) const LN2_LO_F64: f64 = 5.497923018708371e-14;
 
 /// π/2 as a sum: three parts of 24 bits, whose products with integers below 2^29 are exact, and the rest.
-pub(super) const HALF_PI_PARTS: [f64; 4] = [
-    1.5707963705062866,
-    -4.371138828673793e-08,
-    -1.7151245100058819e-15,
-    1.0562999066987428e-23,
-];
+pub(super) const HALF_PI_PARTS: [f64; 4] =
+    [1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15, 1.0562999066987428e-23];
 
 /// π/2 rounded to `f32`.
 pub(super) const HALF_PI_HI_F32: f64 = 1.5707963705062866;

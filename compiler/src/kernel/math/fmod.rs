@@ -23,21 +23,13 @@ pub fn fmod(b: &mut Builder, x: Reg, y: Reg) -> Reg {
     let case = Case::of(f, x, y);
     // Huge divisors are scaled down, lest half of one overflow when it is rounded up; tiny ones, whose mantissa is short,
     // are taken 2^200 times at first, and the rest is scaled up.
-    let (huge, tiny) = (
-        f.cmpc(Cmp::Gt, case.m, 2f64.powi(900)),
-        f.cmpc(Cmp::Lt, case.m, 2f64.powi(-900)),
-    );
+    let (huge, tiny) = (f.cmpc(Cmp::Gt, case.m, 2f64.powi(900)), f.cmpc(Cmp::Lt, case.m, 2f64.powi(-900)));
     let one = f.c(1.0);
     let mut scale = |up: i32, mask: Reg| {
         let factor = f.c(2f64.powi(up));
         f.select(mask, factor, one)
     };
-    let (down, down_back, up, up_back) = (
-        scale(-100, huge),
-        scale(100, huge),
-        scale(200, tiny),
-        scale(-200, tiny),
-    );
+    let (down, down_back, up, up_back) = (scale(-100, huge), scale(100, huge), scale(200, tiny), scale(-200, tiny));
     let (a, m) = (f.mul(case.a, down), f.mul(case.m, down));
     let m = f.mul(m, up);
     let rest = reduced(f, a, m);
@@ -68,14 +60,7 @@ impl Case {
         let not_smaller = f.b.not(smaller);
         let runs = f.b.and(defined, not_smaller);
         let (zero, one) = (f.c(0.0), f.c(1.0));
-        Case {
-            x,
-            a: f.select(runs, a, zero),
-            m: f.select(runs, m, one),
-            sign,
-            defined,
-            smaller,
-        }
+        Case { x, a: f.select(runs, a, zero), m: f.select(runs, m, one), sign, defined, smaller }
     }
 
     fn result(&self, f: &mut Float<'_>, rest: Reg) -> Reg {

@@ -47,11 +47,7 @@ pub(super) fn split_positive(f: &mut Float<'_>, x: Reg) -> (Reg, Reg) {
 
 /// A positive number without denormals in it, and what that adds to its logarithm to base 2.
 fn normal(f: &mut Float<'_>, x: Reg) -> (Reg, Reg) {
-    let small = f.cmpc(
-        Cmp::Lt,
-        x,
-        f.pick(f32::MIN_POSITIVE as f64, f64::MIN_POSITIVE),
-    );
+    let small = f.cmpc(Cmp::Lt, x, f.pick(f32::MIN_POSITIVE as f64, f64::MIN_POSITIVE));
     let bits = f.mantissa() as i32 + 1;
     let grown = f.mulc(x, 2f64.powi(bits));
     let (shift, zero) = (f.c(-bits as f64), f.c(0.0));
@@ -74,11 +70,7 @@ fn split(f: &mut Float<'_>, x: Reg) -> Parts {
     // The mantissa of √½ is subtracted and that of 1 added: the exponent field then steps at √½ 2^k.
     let root_half = f.pick(0x3f35_04f3, 0x3fe6_a09e_667f_3bcd);
     let bits = f.bits(x);
-    let (offset, shift, one_bits) = (
-        f.bits_c(one - root_half),
-        f.bits_c(mantissa as u64),
-        f.bits_c(one),
-    );
+    let (offset, shift, one_bits) = (f.bits_c(one - root_half), f.bits_c(mantissa as u64), f.bits_c(one));
     let moved = f.b.add(bits, offset);
     let field = f.b.shr(moved, shift);
     let exponent = f.b.shl(field, shift);
@@ -91,11 +83,7 @@ fn split(f: &mut Float<'_>, x: Reg) -> Parts {
     let k = f.b.or(field, big_bits);
     let k = f.float(k);
     let k = f.addc(k, -(big + bias as f64));
-    Parts {
-        k,
-        field,
-        m: f.float(m),
-    }
+    Parts { k, field, m: f.float(m) }
 }
 
 /// `k ln 2 + ln(1 + m1)`.

@@ -165,10 +165,7 @@ impl<'b> Float<'b> {
 
     /// `x` without the lower half of its mantissa: products of two such numbers are exact.
     pub(super) fn head(&mut self, x: Reg) -> Reg {
-        let (bits, mask) = (
-            self.bits(x),
-            self.bits_c(self.pick(0xffff_f000, 0xffff_ffff_f800_0000)),
-        );
+        let (bits, mask) = (self.bits(x), self.bits_c(self.pick(0xffff_f000, 0xffff_ffff_f800_0000)));
         let bits = self.b.and(bits, mask);
         self.float(bits)
     }

@@ -52,10 +52,7 @@ pub fn pow(b: &mut Builder, x: Reg, y: Reg) -> Reg {
     let no_sign = f.bits_c(0);
     let sign = f.b.select(odd, sign, no_sign);
     let r = f.flip_sign(r, sign);
-    let (below, above) = (
-        f.cmpc(Cmp::Lt, x, 0.0),
-        f.cmpc(Cmp::Gt, x, f64::NEG_INFINITY),
-    );
+    let (below, above) = (f.cmpc(Cmp::Lt, x, 0.0), f.cmpc(Cmp::Gt, x, f64::NEG_INFINITY));
     let negative = f.b.and(below, above);
     let not_whole = f.b.not(whole);
     let undefined = f.b.and(negative, not_whole);

@@ -94,13 +94,7 @@ impl Quadrant {
         // Only arguments that are too large for the reduction exceed these bounds; their result shall be bounded too.
         let r = f.at_most(r, 0.8);
         let r = f.at_least(r, -0.8);
-        Quadrant {
-            x,
-            number,
-            r,
-            tail,
-            short,
-        }
+        Quadrant { x, number, r, tail, short }
     }
 
     /// Keeps the sign of a zero argument.

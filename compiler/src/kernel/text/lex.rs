@@ -29,10 +29,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SyntaxError> {
     let mut out = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
-        let error = |reason: String| SyntaxError {
-            line: number,
-            reason,
-        };
+        let error = |reason: String| SyntaxError { line: number, reason };
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
             if rest.starts_with("//") {
@@ -45,15 +42,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, SyntaxError> {
                 }
                 '%' => {
                     let digits = 1 + span(&rest[1..], |c| c.is_ascii_digit());
-                    let reg = rest[1..digits]
-                        .parse()
-                        .map_err(|_| error(format!("no register: {rest}")))?;
+                    let reg = rest[1..digits].parse().map_err(|_| error(format!("no register: {rest}")))?;
                     out.push((number, Token::Reg(reg)));
                     digits
                 }
                 '"' => {
-                    let (text, length) =
-                        quoted(rest).ok_or_else(|| error("a string without end".to_string()))?;
+                    let (text, length) = quoted(rest).ok_or_else(|| error("a string without end".to_string()))?;
                     out.push((number, Token::Quoted(text)));
                     length
                 }

@@ -68,34 +68,18 @@ const BIN_OPS: [(BinOp, &str); 12] = [
     (BinOp::Shr, "shr"),
 ];
 
-const CMPS: [(Cmp, &str); 6] = [
-    (Cmp::Eq, "eq"),
-    (Cmp::Ne, "ne"),
-    (Cmp::Lt, "lt"),
-    (Cmp::Le, "le"),
-    (Cmp::Gt, "gt"),
-    (Cmp::Ge, "ge"),
-];
+const CMPS: [(Cmp, &str); 6] =
+    [(Cmp::Eq, "eq"), (Cmp::Ne, "ne"), (Cmp::Lt, "lt"), (Cmp::Le, "le"), (Cmp::Gt, "gt"), (Cmp::Ge, "ge")];
 
-const HORIZONTALS: [(Horizontal, &str); 4] = [
-    (Horizontal::Add, "hadd"),
-    (Horizontal::Mul, "hmul"),
-    (Horizontal::Min, "hmin"),
-    (Horizontal::Max, "hmax"),
-];
+const HORIZONTALS: [(Horizontal, &str); 4] =
+    [(Horizontal::Add, "hadd"), (Horizontal::Mul, "hmul"), (Horizontal::Min, "hmin"), (Horizontal::Max, "hmax")];
 
 fn word_of<T: Copy + PartialEq>(table: &[(T, &'static str)], op: T) -> &'static str {
-    table
-        .iter()
-        .find(|(entry, _)| *entry == op)
-        .map_or("?", |(_, word)| word)
+    table.iter().find(|(entry, _)| *entry == op).map_or("?", |(_, word)| word)
 }
 
 fn op_of<T: Copy>(table: &[(T, &'static str)], word: &str) -> Option<T> {
-    table
-        .iter()
-        .find(|(_, entry)| *entry == word)
-        .map(|(op, _)| *op)
+    table.iter().find(|(_, entry)| *entry == word).map(|(op, _)| *op)
 }
 
 #[cfg(test)]

@@ -10,12 +10,7 @@ use std::collections::BTreeMap;
 
 /// Reads one kernel. The result may break rules that [`verify`](crate::kernel::verify::verify) checks.
 pub fn parse(text: &str) -> Result<Kernel, SyntaxError> {
-    let mut parser = Parser {
-        tokens: tokens(text)?,
-        at: 0,
-        types: BTreeMap::new(),
-        depth: 0,
-    };
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, types: BTreeMap::new(), depth: 0 };
     let kernel = parser.kernel()?;
     match parser.peek() {
         None => Ok(kernel),
@@ -35,15 +30,8 @@ type Parsed<T> = Result<T, SyntaxError>;
 
 impl Parser {
     fn error(&self, reason: impl Into<String>) -> SyntaxError {
-        let line = self
-            .tokens
-            .get(self.at)
-            .or(self.tokens.last())
-            .map_or(1, |(line, _)| *line);
-        SyntaxError {
-            line,
-            reason: reason.into(),
-        }
+        let line = self.tokens.get(self.at).or(self.tokens.last()).map_or(1, |(line, _)| *line);
+        SyntaxError { line, reason: reason.into() }
     }
 
     fn expected<T>(&self, what: &str) -> Parsed<T> {
@@ -71,11 +59,7 @@ impl Parser {
     }
 
     fn punct(&mut self, c: char) -> Parsed<()> {
-        if self.accept(c) {
-            Ok(())
-        } else {
-            self.expected(&format!("`{c}`"))
-        }
+        if self.accept(c) { Ok(()) } else { self.expected(&format!("`{c}`")) }
     }
 
     fn accept_word(&mut self, word: &str) -> bool {
@@ -128,10 +112,7 @@ impl Parser {
     fn name(&mut self, sigil: char) -> Parsed<u32> {
         let what = format!("`{sigil}` and a number");
         let word = self.word(&what)?;
-        match word
-            .strip_prefix(sigil)
-            .and_then(|digits| digits.parse().ok())
-        {
+        match word.strip_prefix(sigil).and_then(|digits| digits.parse().ok()) {
             Some(number) => Ok(number),
             None => {
                 self.at -= 1;
@@ -184,11 +165,7 @@ impl Parser {
         let tiled = self.accept_word("tiled");
         self.punct('{')?;
         let bufs = self.bufs()?;
-        let scalars = if self.accept_word("scalars") {
-            self.number("a number")?
-        } else {
-            0
-        };
+        let scalars = if self.accept_word("scalars") { self.number("a number")? } else { 0 };
         let vars = self.vars()?;
         let body = self.block_rest()?;
         let mut regs = Vec::with_capacity(self.types.len());
@@ -198,15 +175,7 @@ impl Parser {
             }
             regs.push(*ty);
         }
-        Ok(Kernel {
-            name,
-            bufs,
-            scalars,
-            tiled,
-            regs,
-            vars,
-            body,
-        })
+        Ok(Kernel { name, bufs, scalars, tiled, regs, vars, body })
     }
 
     fn bufs(&mut self) -> Parsed<Vec<BufParam>> {
@@ -223,22 +192,14 @@ impl Parser {
                     return Err(self.error(format!("expected `read` or `write`, found `{other}`")));
                 }
             };
-            bufs.push(BufParam {
-                dtype: self.dtype()?,
-                access,
-            });
+            bufs.push(BufParam { dtype: self.dtype()?, access });
         }
         Ok(bufs)
     }
 
     fn vars(&mut self) -> Parsed<Vec<Type>> {
         let mut vars = Vec::new();
-        while self.is_name('v')
-            && self
-                .tokens
-                .get(self.at + 1)
-                .is_some_and(|(_, t)| *t == Token::Punct(':'))
-        {
+        while self.is_name('v') && self.tokens.get(self.at + 1).is_some_and(|(_, t)| *t == Token::Punct(':')) {
             if self.name('v')? as usize != vars.len() {
                 return Err(self.error(format!("the next variable is v{}", vars.len())));
             }
@@ -283,12 +244,7 @@ impl Parser {
         if self.accept_word("store") {
             let (buf, index, disp) = self.place()?;
             self.punct('=')?;
-            return Ok(Stmt::Store {
-                buf,
-                index,
-                disp,
-                value: self.reg()?,
-            });
+            return Ok(Stmt::Store { buf, index, disp, value: self.reg()? });
         }
         if self.accept_word("for") {
             return self.for_();
@@ -296,21 +252,13 @@ impl Parser {
         if self.accept_word("if") {
             let cond = self.reg()?;
             let then = self.block()?;
-            let other = if self.accept_word("else") {
-                self.block()?
-            } else {
-                Vec::new()
-            };
+            let other = if self.accept_word("else") { self.block()? } else { Vec::new() };
             return Ok(Stmt::If { cond, then, other });
         }
         if self.accept_word("while") {
             let head = self.block()?;
             let cond = self.reg()?;
-            return Ok(Stmt::While {
-                head,
-                cond,
-                body: self.block()?,
-            });
+            return Ok(Stmt::While { head, cond, body: self.block()? });
         }
         if self.accept_word("return") {
             return Ok(Stmt::Return(self.number("a status")?));
@@ -332,13 +280,7 @@ impl Parser {
             return self.expected("`step`");
         }
         let step = self.number("a step")?;
-        Ok(Stmt::For {
-            ivar,
-            lo,
-            hi,
-            step,
-            body: self.block()?,
-        })
+        Ok(Stmt::For { ivar, lo, hi, step, body: self.block()? })
     }
 
     /// `b0[%1 + 2]`.
@@ -372,11 +314,7 @@ impl Parser {
             "fma" => Op::Fma(self.reg()?, self.comma_reg()?, self.comma_reg()?),
             "select" => Op::Select(self.reg()?, self.comma_reg()?, self.comma_reg()?),
             "cast" => {
-                let to = if self.peek_word().is_empty() {
-                    ty.elem
-                } else {
-                    self.dtype()?
-                };
+                let to = if self.peek_word().is_empty() { ty.elem } else { self.dtype()? };
                 Op::Cast(to, self.reg()?)
             }
             "bitcast" => Op::Bitcast(ty.elem, self.reg()?),
@@ -396,12 +334,7 @@ impl Parser {
             "iota" => Op::Iota(ty.elem, ty.lanes),
             "load" => {
                 let (buf, index, disp) = self.place()?;
-                Op::Load {
-                    buf,
-                    index,
-                    disp,
-                    lanes: ty.lanes,
-                }
+                Op::Load { buf, index, disp, lanes: ty.lanes }
             }
             "get" => Op::Get(Var(self.name('v')?)),
             other => {
@@ -427,10 +360,7 @@ impl Parser {
             DType::F32 | DType::F64 if nan => {
                 self.punct(':')?;
                 let word = self.word("the bits of a NaN")?;
-                match word
-                    .strip_prefix("0x")
-                    .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-                {
+                match word.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok()) {
                     Some(bits) => bits,
                     None => return Err(self.error(format!("no bits: {word}"))),
                 }

@@ -48,23 +48,12 @@ fn block(f: &mut Formatter<'_>, kernel: &Kernel, stmts: &[Stmt], depth: usize) -
                 writeln!(f)?;
             }
             Stmt::Set(var, value) => writeln!(f, "v{} = %{}", var.0, value.0)?,
-            Stmt::Store {
-                buf,
-                index,
-                disp,
-                value,
-            } => {
+            Stmt::Store { buf, index, disp, value } => {
                 f.write_str("store ")?;
                 place(f, *buf, *index, *disp)?;
                 writeln!(f, " = %{}", value.0)?;
             }
-            Stmt::For {
-                ivar,
-                lo,
-                hi,
-                step,
-                body,
-            } => {
+            Stmt::For { ivar, lo, hi, step, body } => {
                 writeln!(f, "for %{} in %{}..%{} step {step} {{", ivar.0, lo.0, hi.0)?;
                 block(f, kernel, body, depth + 1)?;
                 writeln!(f, "{:indent$}}}", "")?;
@@ -120,9 +109,7 @@ fn operation(f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Shuffle(a, b, picks) => write!(f, "shuffle %{}, %{} {picks:?}", a.0, b.0),
         Op::Iota(..) => f.write_str("iota"),
         Op::Horizontal(kind, a) => write!(f, "{} %{}", word_of(&HORIZONTALS, *kind), a.0),
-        Op::Load {
-            buf, index, disp, ..
-        } => {
+        Op::Load { buf, index, disp, .. } => {
             f.write_str("load ")?;
             place(f, *buf, *index, *disp)
         }

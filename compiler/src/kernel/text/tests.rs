@@ -74,62 +74,15 @@ fn text_of_every_form_reads_back_to_itself() {
 #[test]
 fn statements_mean_what_they_say() {
     let kernel = parse(SAMPLE).unwrap();
-    assert_eq!(
-        kernel.regs[5],
-        Type {
-            elem: DType::I8,
-            lanes: 3
-        }
-    );
-    assert_eq!(
-        kernel.body[5],
-        Stmt::Let(
-            Reg(5),
-            Op::Const(
-                Imm {
-                    elem: DType::I8,
-                    bits: 0x80
-                },
-                3
-            )
-        )
-    );
-    assert_eq!(
-        kernel.body[12],
-        Stmt::Let(
-            Reg(12),
-            Op::Load {
-                buf: Buf(0),
-                index: Reg(0),
-                disp: 16,
-                lanes: 4
-            }
-        )
-    );
-    assert_eq!(
-        kernel.body[17],
-        Stmt::Let(Reg(17), Op::Cast(DType::BF16, Reg(16)))
-    );
+    assert_eq!(kernel.regs[5], Type { elem: DType::I8, lanes: 3 });
+    assert_eq!(kernel.body[5], Stmt::Let(Reg(5), Op::Const(Imm { elem: DType::I8, bits: 0x80 }, 3)));
+    assert_eq!(kernel.body[12], Stmt::Let(Reg(12), Op::Load { buf: Buf(0), index: Reg(0), disp: 16, lanes: 4 }));
+    assert_eq!(kernel.body[17], Stmt::Let(Reg(17), Op::Cast(DType::BF16, Reg(16))));
     assert_eq!(kernel.body[28], Stmt::Set(Var(0), Reg(14)));
-    let Stmt::For {
-        ivar: Reg(28),
-        lo: Reg(0),
-        hi: Reg(1),
-        step: 8,
-        body,
-    } = &kernel.body[29]
-    else {
+    let Stmt::For { ivar: Reg(28), lo: Reg(0), hi: Reg(1), step: 8, body } = &kernel.body[29] else {
         panic!("{:?}", kernel.body[29])
     };
-    assert_eq!(
-        body[2],
-        Stmt::Store {
-            buf: Buf(1),
-            index: Reg(30),
-            disp: 0,
-            value: Reg(29)
-        }
-    );
+    assert_eq!(body[2], Stmt::Store { buf: Buf(1), index: Reg(30), disp: 0, value: Reg(29) });
 }
 
 #[test]
@@ -140,17 +93,10 @@ fn every_operation_word_reads_back() {
         text.push_str(&format!("  %{next}: {rest}\n"));
         next += 1;
     };
-    UN_OPS
-        .iter()
-        .for_each(|(_, word)| line(format!("i64 = {word} %0")));
-    BIN_OPS
-        .iter()
-        .for_each(|(_, word)| line(format!("i64 = {word} %0, %0")));
-    CMPS.iter()
-        .for_each(|(_, word)| line(format!("bool = {word} %0, %0")));
-    HORIZONTALS
-        .iter()
-        .for_each(|(_, word)| line(format!("i64 = {word} %0")));
+    UN_OPS.iter().for_each(|(_, word)| line(format!("i64 = {word} %0")));
+    BIN_OPS.iter().for_each(|(_, word)| line(format!("i64 = {word} %0, %0")));
+    CMPS.iter().for_each(|(_, word)| line(format!("bool = {word} %0, %0")));
+    HORIZONTALS.iter().for_each(|(_, word)| line(format!("i64 = {word} %0")));
     text.push_str("}\n");
     assert_eq!(parse(&text).unwrap().to_string(), text);
 }
@@ -158,10 +104,7 @@ fn every_operation_word_reads_back() {
 #[test]
 fn comments_and_layout_do_not_matter() {
     let dense = parse("kernel \"k\"{%0:i64=const 3//x\n%1:i64=add %0,%0}").unwrap();
-    assert_eq!(
-        dense.to_string(),
-        "kernel \"k\" {\n  %0: i64 = const 3\n  %1: i64 = add %0, %0\n}\n"
-    );
+    assert_eq!(dense.to_string(), "kernel \"k\" {\n  %0: i64 = const 3\n  %1: i64 = add %0, %0\n}\n");
 }
 
 #[test]
@@ -169,32 +112,16 @@ fn syntax_errors_name_line_and_expectation() {
     for (text, line, reason) in [
         ("", 1, "expected `kernel`, found the end"),
         ("kernel k {}", 1, "name in quotes"),
-        (
-            "kernel \"k\" {\n%0: i64 = frob 1 }",
-            2,
-            "expected an operation, found `frob`",
-        ),
-        (
-            "kernel \"k\" {\n\n%0: i65 = const 1 }",
-            3,
-            "expected a type",
-        ),
+        ("kernel \"k\" {\n%0: i64 = frob 1 }", 2, "expected an operation, found `frob`"),
+        ("kernel \"k\" {\n\n%0: i65 = const 1 }", 3, "expected a type"),
         ("kernel \"k\" {\n%0: i8 = const 128 }", 2, "128 is no i8"),
         ("kernel \"k\" {\n%1: i8 = const 1 }", 2, "%0 is not defined"),
         ("kernel \"k\" { b1: read f32 }", 1, "the next buffer is b0"),
         ("kernel \"k\" { } }", 1, "after the kernel"),
         ("kernel \"k {\n}", 1, "a string without end"),
-        (
-            "kernel \"k\" { for %0 in %1.%2 step 1 { } }",
-            1,
-            "expected `.`",
-        ),
+        ("kernel \"k\" { for %0 in %1.%2 step 1 { } }", 1, "expected `.`"),
         ("kernel \"k\" { return -1 }", 1, "expected a status"),
-        (
-            "kernel \"k\" { %99999999999: i64 = const 0 }",
-            1,
-            "no register",
-        ),
+        ("kernel \"k\" { %99999999999: i64 = const 0 }", 1, "no register"),
     ] {
         let error = parse(text).expect_err(text);
         assert_eq!(error.line, line, "{text}: {error}");

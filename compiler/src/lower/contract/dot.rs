@@ -2,8 +2,8 @@
 //! output (`Q` times `K` transposed), so vectors run along the terms and are summed up at the end.
 
 use super::form::extent;
-use super::schedule::Group;
 use super::operand::Stream;
+use super::schedule::Group;
 use super::tile::Gen;
 use crate::kernel::ir::{Buf, Horizontal, Reg, Type, Var};
 use crate::sym::VarId;
@@ -63,8 +63,7 @@ impl Gen<'_> {
 
     fn pass_of_dots(&mut self, dots: &Dots<'_>, k: VarId, i: Reg, times: i64, lanes: u16) {
         let vars = if lanes > 1 { &dots.wide } else { &dots.narrow };
-        let mut sums: Vec<Vec<Reg>> =
-            vars.iter().map(|row| row.iter().map(|v| self.e.b.get(*v)).collect()).collect();
+        let mut sums: Vec<Vec<Reg>> = vars.iter().map(|row| row.iter().map(|v| self.e.b.get(*v)).collect()).collect();
         for u in 0..times {
             let u = self.e.b.i64(u * i64::from(lanes));
             let at = self.e.b.add(i, u);
@@ -74,7 +73,11 @@ impl Gen<'_> {
                 let b = self.row(dots, r, lanes);
                 for (g, sum) in row.iter_mut().enumerate() {
                     // The factor named first may be overwritten: the row's, once it is not needed.
-                    let (x, y) = if g + 1 == columns.len() && r + 1 < dots.rows.len() { (b, columns[g]) } else { (columns[g], b) };
+                    let (x, y) = if g + 1 == columns.len() && r + 1 < dots.rows.len() {
+                        (b, columns[g])
+                    } else {
+                        (columns[g], b)
+                    };
                     *sum = self.e.b.fma(x, y, *sum);
                 }
             }

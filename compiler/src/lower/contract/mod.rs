@@ -30,10 +30,10 @@ use crate::sym::{Int, VarId};
 use crate::te::cx::flatten;
 use crate::te::{Def, Expr, Func2, Node, Program, ReduceKind, TensorId};
 use form::{Form, Operand, extent, varies};
+use operand::Stream;
 use schedule::Schedule;
 use std::sync::Arc;
 use target::Target;
-use operand::Stream;
 use tile::Gen;
 
 /// Widest vectors, in bits, that the code generator takes.

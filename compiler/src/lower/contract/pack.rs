@@ -35,7 +35,13 @@ fn offsets(vars: &[VarId], step: &dyn Fn(VarId) -> i64) -> Option<Vec<i64>> {
 
 /// Packs tiles of the axes `along`, taken together, that hold the elements that `parts` names: for each tile its first
 /// element and the elements it reads, relative to that.
-fn pack(source: &Source, batch: &[VarId], along: &[VarId], ks: &[VarId], parts: &dyn Fn(i64) -> Vec<(i64, Vec<i64>)>) -> Option<Packed> {
+fn pack(
+    source: &Source,
+    batch: &[VarId],
+    along: &[VarId],
+    ks: &[VarId],
+    parts: &dyn Fn(i64) -> Vec<(i64, Vec<i64>)>,
+) -> Option<Packed> {
     let reader = source.reader()?;
     let step = |v| reader.step(v);
     let (batches, elements, terms) = (offsets(batch, &step)?, offsets(along, &step)?, offsets(ks, &step)?);
@@ -68,7 +74,14 @@ pub(super) fn rows(source: &Source, batch: &[VarId], m: &[VarId], ks: &[VarId], 
 }
 
 /// The vector operand: tiles of `width` columns, the last one with the groups of what is left.
-pub(super) fn columns(source: &Source, batch: &[VarId], n: Option<VarId>, ks: &[VarId], width: i64, lanes: u16) -> Option<Packed> {
+pub(super) fn columns(
+    source: &Source,
+    batch: &[VarId],
+    n: Option<VarId>,
+    ks: &[VarId],
+    width: i64,
+    lanes: u16,
+) -> Option<Packed> {
     let along: Vec<VarId> = n.into_iter().collect();
     pack(source, batch, &along, ks, &|all| {
         let firsts = (0..all).step_by(width as usize);

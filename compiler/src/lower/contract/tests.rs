@@ -61,7 +61,14 @@ fn value(i: Int, dims: &Dims) -> i64 {
 }
 
 /// Runs `kernel` in pieces and in one go; both must give the same.
-fn run(program: &Program, kernel: &LoweredKernel, tensors: &dyn Fn(TensorId) -> Vec<f32>, out: TensorId, len: usize, dims: &Dims) -> Vec<f32> {
+fn run(
+    program: &Program,
+    kernel: &LoweredKernel,
+    tensors: &dyn Fn(TensorId) -> Vec<f32>,
+    out: TensorId,
+    len: usize,
+    dims: &Dims,
+) -> Vec<f32> {
     verify(&kernel.kernel).unwrap();
     let units = kernel.tiles.map_or(1, |t| value(t, dims));
     let scalars: Vec<i64> = kernel.scalars.iter().map(|s| value(*s, dims)).collect();
@@ -123,7 +130,11 @@ fn product(m: usize, k: usize, n: usize, constant: [bool; 2], transposed: bool, 
     let (a, b) = (values(m * k, 1), values(k * n, 2));
     let rows = if symbolic { Int::symbol("m", Some(0), None) } else { Int::from(m) };
     let operand = |cx: &mut Cx, name: &str, shape: Vec<Int>, v: &[f32], constant: bool| {
-        if constant { cx.constant(DType::F32, &shape.iter().map(|d| d.as_const().unwrap() as usize).collect::<Vec<_>>(), bytes(v)) } else { cx.input(name, DType::F32, shape) }
+        if constant {
+            cx.constant(DType::F32, &shape.iter().map(|d| d.as_const().unwrap() as usize).collect::<Vec<_>>(), bytes(v))
+        } else {
+            cx.input(name, DType::F32, shape)
+        }
     };
     let ta = operand(&mut cx, "a", vec![rows, Int::from(k)], &a, constant[0]);
     let stored: Vec<f32> = if transposed { (0..n * k).map(|i| b[i % k * n + i / k]).collect() } else { b.clone() };
@@ -137,7 +148,8 @@ fn product(m: usize, k: usize, n: usize, constant: [bool; 2], transposed: bool, 
         expr::bin(Func2::Mul, x, y)
     });
     let out = cx.map(DType::F32, vec![rows, Int::from(n)], |i| {
-        let s = expr::bin(Func2::Add, expr::load(sum, DType::F32, i.to_vec()), expr::load(bias, DType::F32, vec![i[1]]));
+        let s =
+            expr::bin(Func2::Add, expr::load(sum, DType::F32, i.to_vec()), expr::load(bias, DType::F32, vec![i[1]]));
         expr::bin(Func2::Add, s, expr::load(residual, DType::F32, i.to_vec()))
     });
     let (vb, vr) = (values(n, 3), values(m * n, 4));
@@ -217,9 +229,14 @@ fn products_of_other_float_types() {
 fn products_of_bytes_are_exact() {
     // Extreme values, so that a float sum over all terms would round.
     for (ta, tb) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
-        for (m, k, n, constant, transposed) in
-            [(7, 9, 11, true, false), (40, 530, 10, true, true), (3, 1100, 9, false, false), (5, 1037, 6, true, false), (4, 40, 6, false, true), (2, 600, 3, false, true)]
-        {
+        for (m, k, n, constant, transposed) in [
+            (7, 9, 11, true, false),
+            (40, 530, 10, true, true),
+            (3, 1100, 9, false, false),
+            (5, 1037, 6, true, false),
+            (4, 40, 6, false, true),
+            (2, 600, 3, false, true),
+        ] {
             let mut cx = Cx::new();
             let extreme = |dtype: DType, count: usize, seed: u64| -> Vec<f32> {
                 let v = values(count, seed).into_iter();
@@ -229,7 +246,8 @@ fn products_of_bytes_are_exact() {
             let (a, b) = (extreme(ta, m * k, 1), extreme(tb, k * n, 2));
             let ia = cx.input("a", ta, ints(&[m, k]));
             let (d0, d1) = if transposed { (n, k) } else { (k, n) };
-            let ib = if constant { cx.constant(tb, &[d0, d1], encode(tb, &b)) } else { cx.input("b", tb, ints(&[d0, d1])) };
+            let ib =
+                if constant { cx.constant(tb, &[d0, d1], encode(tb, &b)) } else { cx.input("b", tb, ints(&[d0, d1])) };
             let sum = cx.reduce(ReduceKind::Sum, DType::I32, ints(&[m, n]), &ints(&[k]), |i, r| {
                 let at = if transposed { vec![i[1], r[0]] } else { vec![r[0], i[1]] };
                 let x = expr::cast(DType::I32, expr::load(ia, ta, vec![i[0], r[0]]));

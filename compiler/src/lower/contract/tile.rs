@@ -2,8 +2,8 @@
 
 use super::form::{self, Form, coef, extent};
 use super::operand::{Places, Stream};
-use super::stage::Stage;
 use super::schedule::{Group, Schedule, ways};
+use super::stage::Stage;
 use super::target::Target;
 use crate::dtype::DType;
 use crate::kernel::ir::{Buf, Reg, Type, Var};
