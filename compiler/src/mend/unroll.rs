@@ -107,10 +107,10 @@ impl Mender<'_> {
                 None => return Ok(None),
             }
         }
-        if let Err(c) = cond {
-            if self.conditional(module, node, body, trip..most, c, &mut trips.carried, &mut scans, out)?.is_none() {
-                return Ok(None);
-            }
+        if let Err(c) = cond
+            && self.conditional(module, node, body, trip..most, c, &mut trips.carried, &mut scans, out)?.is_none()
+        {
+            return Ok(None);
         }
         for (k, value) in trips.carried.iter().chain(&scans).enumerate() {
             self.alias(node, k, *value);

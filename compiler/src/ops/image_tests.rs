@@ -83,7 +83,12 @@ fn aspect_ratio_is_kept_by_one_scale() {
 #[test]
 fn old_upsampling_repeats_elements() {
     let x = counting(&[1, 1, 1, 2]);
-    let out = run1("Upsample", 7, &[x.clone()], &[("scales", super::AttrValue::Floats(vec![1.0, 1.0, 2.0, 2.0]))]);
+    let out = run1(
+        "Upsample",
+        7,
+        std::slice::from_ref(&x),
+        &[("scales", super::AttrValue::Floats(vec![1.0, 1.0, 2.0, 2.0]))],
+    );
     assert_eq!((out.shape.clone(), data(&out)), (vec![1, 1, 2, 4], vec![0, 0, 1, 1, 0, 0, 1, 1]));
     let out = run1("Resize", 10, &[x, floats(&[1.0, 1.0, 1.0, 1.5])], &[]);
     assert_eq!(data(&out), [0, 0, 1]);

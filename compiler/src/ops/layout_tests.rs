@@ -125,7 +125,7 @@ fn ranges_of_floats_and_ints() {
 #[test]
 fn blocks_move_between_depth_and_space() {
     let x = counting(&[1, 8, 1, 1]);
-    let out = run1("DepthToSpace", 13, &[x.clone()], &[("blocksize", I(2))]);
+    let out = run1("DepthToSpace", 13, std::slice::from_ref(&x), &[("blocksize", I(2))]);
     assert_eq!(data(&out), [0, 2, 4, 6, 1, 3, 5, 7]);
     let back = run1("SpaceToDepth", 13, &[out], &[("blocksize", I(2))]);
     assert_eq!(back, x);

@@ -95,7 +95,7 @@ fn run(
         }
         decode(program.tensor(out).dtype, &data[at])
     };
-    let whole = go(&[0..units]);
+    let whole = go(std::slice::from_ref(&(0..units)));
     let split = units / 3;
     assert_eq!(whole, go(&[split..units, 0..split]), "work units depend on each other");
     whole
