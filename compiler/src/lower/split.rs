@@ -91,12 +91,9 @@ fn note(vars: &[VarId], c: Cmp, d: Int, cuts: &mut BTreeMap<VarId, BTreeSet<i64>
     }
     // d < 0 and d <= 0 change between neighbouring values; equality at both sides of its place.
     let first_at_least = |bound: i64| {
-        // Least v with s*v + r >= bound (s > 0), or least v with s*v + r < bound (s < 0).
-        if s > 0 {
-            (bound - r + s - 1).div_euclid(s)
-        } else {
-            (bound - 1 - r).div_euclid(s) + i64::from((bound - 1 - r).rem_euclid(s) != 0)
-        }
+        // Least v with s*v + r >= bound (s > 0), or least v with s*v + r < bound (s < 0; Euclidean division by a negative
+        // number rounds up).
+        if s > 0 { (bound - r + s - 1).div_euclid(s) } else { (bound - 1 - r).div_euclid(s) }
     };
     let at = cuts.entry(*v).or_default();
     match c {
