@@ -60,6 +60,7 @@ mod signal;
 mod sizes;
 mod softmax;
 mod training;
+mod trees;
 mod unary;
 mod unfold;
 mod window;
@@ -121,6 +122,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         signal::TABLE,
         softmax::TABLE,
         training::TABLE,
+        trees::TABLE,
         unary::TABLE,
         unfold::TABLE,
     ];
@@ -162,3 +164,5 @@ mod recurrent_tests;
 mod testing;
 #[cfg(test)]
 mod window_tests;
+#[cfg(test)]
+mod trees_tests;
