@@ -149,6 +149,8 @@ mod arithmetic_tests;
 #[cfg(test)]
 mod attention_tests;
 #[cfg(test)]
+mod contrib_tests;
+#[cfg(test)]
 mod features_tests;
 #[cfg(test)]
 mod image_tests;
