@@ -165,6 +165,6 @@ mod recurrent_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
-mod window_tests;
-#[cfg(test)]
 mod trees_tests;
+#[cfg(test)]
+mod window_tests;
