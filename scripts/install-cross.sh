@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # Installs on Debian (or a relative of it) what building and testing for other CPUs needs.  Run as root or with sudo.
 #
-#   scripts/install-cross.sh [--rustup] [--firmware-c]
+#   scripts/install-cross.sh [--rustup] [--firmware]
 #
-# C cross compilers and libraries for aarch64 and riscv64, QEMU for programs and for whole boards, a linker for
-# firmware, and Rust for other targets: Debian's rustc, cargo and library sources, from which scripts/cargo-cross.sh
-# builds the standard library itself; with --rustup the ready-made targets of the rustup that is there instead.
-# --firmware-c adds C compilers for Cortex-M and 32-bit RISC-V without an operating system.
+# C cross compilers and libraries for aarch64 and riscv64, QEMU for programs, a linker for firmware, and Rust for other
+# targets: Debian's rustc, cargo and library sources, from which scripts/cargo-cross.sh builds the standard library
+# itself; with --rustup the ready-made targets of the rustup that is there instead.
+# --firmware adds QEMU for whole boards, and C compilers for Cortex-M and 32-bit RISC-V without an operating system.
 # Run again, it does nothing if all is there.
 set -euo pipefail
 
 # The same list as in cargo-cross.sh.
 targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
-packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user qemu-system-arm qemu-system-misc'
+packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user'
 rustup=no
 for arg; do
     case $arg in
         --rustup) rustup=yes ;;
-        --firmware-c) packages="$packages gcc-arm-none-eabi gcc-riscv64-unknown-elf" ;;
+        --firmware) packages="$packages qemu-system-arm qemu-system-misc gcc-arm-none-eabi gcc-riscv64-unknown-elf" ;;
         -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         *) echo "install-cross.sh: unknown argument $arg" >&2; exit 2 ;;
     esac

@@ -354,7 +354,7 @@ fn divides(i: Int) -> bool {
 }
 
 /// A nest that computes a reduction or a fold alone.
-pub(super) fn reduction_nest(p: &Program, t: TensorId) -> Option<Nest> {
+pub(crate) fn reduction_nest(p: &Program, t: TensorId) -> Option<Nest> {
     let tensor = p.tensor(t);
     let (vars, rvars, fold) = match &tensor.def {
         Def::Reduce { vars, rvars, kind, body } => (vars, rvars, Fold::Reduce(*kind, *body)),

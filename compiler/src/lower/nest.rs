@@ -89,6 +89,11 @@ struct Run<'e, 'a> {
     start: Int,
 }
 
+/// Accumulators of a sum on processors without vectors.
+const SCALAR_SUMS: u16 = 8;
+/// Most additions to one accumulator before its sum goes into the whole.
+const SUM_PART: i64 = 32;
+
 /// How well lanes along a variable fit.
 enum Fit {
     Good,
@@ -172,7 +177,9 @@ impl Run<'_, '_> {
     /// Lanes for these stages: whole 128-bit pieces of the widest type, several where little is live at a time.
     fn lanes(&self, stages: &[Stage]) -> u16 {
         if self.cpu.vector_bits == 0 {
-            return 1;
+            // Sums keep several accumulators even so: one alone rounds once an element, and waits for each addition.
+            let sums = stages.iter().any(|s| matches!(s, Stage::Reduce { fold: Fold::Reduce(ReduceKind::Sum, _), .. }));
+            return if sums { SCALAR_SUMS } else { 1 };
         }
         let mut size = 0;
         let mut nodes = 0;
@@ -271,13 +278,24 @@ impl Run<'_, '_> {
 
     /// Runs `leaf` for all values of `vars`; the last one in steps of the lanes, then one by one.
     fn inner(&mut self, vars: &[VarId], lane: Option<(VarId, u16)>, leaf: &mut dyn FnMut(&mut Self)) {
-        let Some((v, rest)) = vars.split_first() else {
+        let Some(v) = vars.first() else {
             self.e.forget();
             leaf(self);
             return;
         };
-        let extent = v.extent().unwrap_or(Int::new(1));
-        let (lo, hi) = (self.e.b.i64(0), self.e.int(extent));
+        let (lo, hi) = (self.e.b.i64(0), self.e.int(v.extent().unwrap_or(Int::new(1))));
+        self.span(vars, (lo, hi), lane, leaf);
+    }
+
+    /// [`Self::inner`] with the first variable in a part of its range.
+    fn span(
+        &mut self,
+        vars: &[VarId],
+        (lo, hi): (Reg, Reg),
+        lane: Option<(VarId, u16)>,
+        leaf: &mut dyn FnMut(&mut Self),
+    ) {
+        let Some((v, rest)) = vars.split_first() else { return };
         let mut go = |this: &mut Self, lo: Reg, hi: Reg, lane: Option<(VarId, u16)>, step: i64| {
             let i = this.e.b.begin_for(lo, hi, step);
             this.e.vars.insert(*v, i);
@@ -295,7 +313,9 @@ impl Run<'_, '_> {
         };
         match lane {
             Some((lv, n)) if lv == *v => {
-                let mid = self.e.int(extent - extent.rem(i64::from(n)));
+                let (count, step) = (self.e.b.sub(hi, lo), self.e.b.i64(n.into()));
+                let tail = self.e.b.rem(count, step);
+                let mid = self.e.b.sub(hi, tail);
                 go(self, lo, mid, lane, n.into());
                 go(self, mid, hi, None, 1);
             }
@@ -326,17 +346,46 @@ impl Run<'_, '_> {
             let start = self.e.b.const_of(neutral, n);
             self.e.b.var_init(start)
         });
-        self.inner(rvars, lane, &mut |this: &mut Self| {
+        let add = |this: &mut Self, to: Var, value: Reg| {
+            let so_far = this.e.b.get(to);
+            let next = this.e.b.bin(op, so_far, value);
+            this.e.b.set(to, next);
+        };
+        let leaf = |this: &mut Self, one: Var, many: Option<Var>| {
             // In the main loop values have lanes of their own; in its tail, and without lanes, the outer ones'.
             let value = this.e.expr(body);
-            let target = match many {
-                Some(v) if this.e.lanes() > width => v,
-                _ => one,
-            };
-            let so_far = this.e.b.get(target);
-            let next = this.e.b.bin(op, so_far, value);
-            this.e.b.set(target, next);
-        });
+            let target = many.filter(|_| this.e.lanes() > width).unwrap_or(one);
+            add(this, target, value);
+        };
+        match rvars.split_last() {
+            // A float that has grown large loses what is added to it one by one: parts are summed first.
+            Some((last, before))
+                if kind == ReduceKind::Sum && body.dtype().is_float() && is_long(*last, before, part_of(lane)) =>
+            {
+                let (length, step) = (last.extent().unwrap_or(Int::new(1)), part_of(lane));
+                self.inner(before, None, &mut |this: &mut Self| {
+                    let (zero, end) = (this.e.b.i64(0), this.e.int(length));
+                    let from = this.e.b.begin_for(zero, end, step);
+                    let part = this.e.b.var_init(start);
+                    let part_many = lane.map(|(_, n)| {
+                        let start = this.e.b.const_of(neutral, n);
+                        this.e.b.var_init(start)
+                    });
+                    let size = this.e.b.i64(step);
+                    let to = this.e.b.add(from, size);
+                    let to = this.e.b.min(to, end);
+                    this.span(&[*last], (from, to), lane, &mut |this: &mut Self| leaf(this, part, part_many));
+                    for (to, from) in [(Some(one), Some(part)), (many, part_many)] {
+                        if let (Some(to), Some(from)) = (to, from) {
+                            let value = this.e.b.get(from);
+                            add(this, to, value);
+                        }
+                    }
+                    this.e.b.end();
+                });
+            }
+            _ => self.inner(rvars, lane, &mut |this: &mut Self| leaf(this, one, many)),
+        }
         let mut result = self.e.b.get(one);
         if let Some(v) = many {
             let v = self.e.b.get(v);
@@ -371,6 +420,17 @@ impl Run<'_, '_> {
         self.e.accs.clear();
         r
     }
+}
+
+/// Elements that a part of a sum has.
+fn part_of(lane: Option<(VarId, u16)>) -> i64 {
+    SUM_PART * lane.map_or(1, |(_, n)| i64::from(n))
+}
+
+/// Is a sum over `last`, within loops over `before`, worth adding up in parts?
+fn is_long(last: VarId, before: &[VarId], part: i64) -> bool {
+    let least = if before.is_empty() { 2 * part } else { part };
+    last.extent().and_then(|n| n.as_const()).is_none_or(|n| n >= least)
 }
 
 fn depends(e: Expr, v: VarId) -> bool {
@@ -413,3 +473,43 @@ pub fn scalar(elem: DType) -> Type {
 
 /// Substitutions of loop variables, for pieces and collapsed loops.
 pub(super) type Moves = HashMap<VarId, Int>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuse::group::reduction_nest;
+    use crate::kernel::interp::{self, Memory};
+    use crate::te::Cx;
+
+    /// A single-precision accumulator would be off by 1e-3 here.
+    #[test]
+    fn long_sums_stay_accurate_on_every_processor() {
+        for name in ["riscv64", "rv64gcv", "aarch64", "x86-64", "x86-64-v3"] {
+            let cpu = graphmend_targets::lookup(name).expect("a preset");
+            for over in [&[1 << 18][..], &[512, 512], &[1 << 12, 1 << 6]] {
+                let over: Vec<Int> = over.iter().map(|n| Int::new(*n)).collect();
+                let mut cx = Cx::new();
+                let x = cx.input("x", DType::F32, over.clone());
+                let y =
+                    cx.reduce(ReduceKind::Sum, DType::F32, vec![], &over, |_, r| expr::load(x, DType::F32, r.to_vec()));
+                let nest = reduction_nest(&cx.program, y).expect("a nest");
+                let lowered = lower(&cx.program, &cpu, "sum", &nest);
+                let values: Vec<f32> = (0..1 << 18).map(|k| 0.1 + (k % 7) as f32 * 0.01).collect();
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                let mut out = vec![0; 4];
+                let mut memory: Vec<Memory<'_>> = vec![];
+                let mut written = Some(&mut out);
+                for binding in &lowered.bindings {
+                    memory.push(match binding {
+                        super::super::Binding::Tensor(t) if *t == y => Memory::Write(written.take().expect("once")),
+                        _ => Memory::Read(&bytes),
+                    });
+                }
+                interp::run(&lowered.kernel, &mut memory, &[], 0..1, 1 << 30).expect("runs");
+                let want: f64 = values.iter().map(|v| f64::from(*v)).sum();
+                let got = f64::from(f32::from_le_bytes(out.try_into().expect("four bytes")));
+                assert!((got - want).abs() < 1e-5 * want, "{name} over {over:?}: {got}, expected {want}");
+            }
+        }
+    }
+}
