@@ -85,7 +85,7 @@ impl Expander<'_> {
             other_results.push(b);
             self.values.insert(*id, slot);
         }
-        self.cx.push_if(Step::If {
+        self.cx.push_control(Step::If {
             cond: truth,
             then: then.block,
             then_results,

@@ -2,6 +2,8 @@
 
 mod branch;
 mod flex;
+mod hoist;
+mod looped;
 
 use crate::error::{Collector, Error, Result, Stage};
 use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};
@@ -168,6 +170,7 @@ impl<'d> Expander<'d> {
         for node in &region.nodes {
             let result = match node.op_type.as_str() {
                 "If" if node.is("If") => self.branch(module, node, problems),
+                "Loop" if node.is("Loop") => self.looped(module, node, problems),
                 trap::CHECK if node.domain == trap::DOMAIN => self.check(node),
                 "FlexAttention" if node.regions().next().is_some() => self.flex(module, node, problems),
                 _ => self.node(module, node),

@@ -67,6 +67,7 @@ impl Group<'_> {
                     self.note_homes(then, next);
                     self.note_homes(other, next);
                 }
+                te::Step::Loop(l) => self.note_homes(&l.body, next),
             }
         }
     }
@@ -98,6 +99,10 @@ impl Group<'_> {
                         results: results.clone(),
                         dims: dims.clone(),
                     });
+                }
+                te::Step::Loop(l) => {
+                    let body = self.steps(&l.body, live);
+                    out.push(Step::Loop(Box::new(te::Loop { body: Block::default(), ..(**l).clone() }), body));
                 }
             }
         }

@@ -85,6 +85,10 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
     if size > MOST_NODES || (readers.len() > 1 && !movement) {
         return false;
     }
+    // What is computed before a loop is not computed again in each trip.
+    if !movement && readers.iter().any(|r| uses.in_loop.get(r) != uses.in_loop.get(&t)) {
+        return false;
+    }
     let has_sum = expr::loads(*body)
         .iter()
         .any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));

@@ -12,7 +12,7 @@ pub mod inline;
 pub mod uses;
 
 use crate::sym::{Int, VarId};
-use crate::te::{Check, Custom, Expr, Program, TensorId};
+use crate::te::{self, Check, Custom, Expr, Program, TensorId};
 use std::sync::Arc;
 
 /// What one kernel computes.
@@ -102,6 +102,8 @@ pub enum Step {
         /// Symbols of the results' shapes with their values in each block.
         dims: Vec<(VarId, Int, Int)>,
     },
+    /// A loop, whose own body is empty, and the steps of a trip.
+    Loop(Box<te::Loop>, Vec<Step>),
 }
 
 /// A program grouped into kernels.

@@ -13,6 +13,8 @@ pub struct Uses {
     pub readers: BTreeMap<TensorId, BTreeSet<TensorId>>,
     /// All tensors that are needed.
     pub live: BTreeSet<TensorId>,
+    /// Tensors defined within a loop, with the number of the innermost one.
+    pub in_loop: BTreeMap<TensorId, usize>,
 }
 
 /// All scalar expressions of a definition.
@@ -26,7 +28,13 @@ pub fn exprs(def: &Def) -> Vec<Expr> {
 
 /// Walks back from what the program gives.
 pub fn find(p: &Program) -> Uses {
-    let mut u = Uses { whole: BTreeSet::new(), readers: BTreeMap::new(), live: BTreeSet::new() };
+    let mut u = Uses {
+        whole: BTreeSet::new(),
+        readers: BTreeMap::new(),
+        live: BTreeSet::new(),
+        in_loop: BTreeMap::new(),
+    };
+    note_loops(&p.main, 0, &mut 0, &mut u.in_loop);
     let mut todo: Vec<TensorId> = vec![];
     let mut vars: BTreeSet<VarId> = BTreeSet::new();
     for t in &p.outputs {
@@ -79,6 +87,7 @@ pub fn find(p: &Program) -> Uses {
                 }
                 c.scratch.iter().for_each(|(_, n)| vars.extend(free_vars(*n)));
             }
+            Def::Parts(room) => vars.extend(free_vars(*room)),
             Def::Input(_) | Def::Const(_) | Def::Slot => {}
         }
     }
@@ -91,7 +100,26 @@ fn extents(of: &[VarId], vars: &mut BTreeSet<VarId>) {
     }
 }
 
-/// Checks and branches are always needed.
+fn note_loops(b: &Block, inside: usize, count: &mut usize, out: &mut BTreeMap<TensorId, usize>) {
+    for step in &b.steps {
+        match step {
+            Step::Define(t) if inside > 0 => {
+                out.insert(*t, inside);
+            }
+            Step::Define(_) | Step::Check(_) => {}
+            Step::If { then, other, .. } => {
+                note_loops(then, inside, count, out);
+                note_loops(other, inside, count, out);
+            }
+            Step::Loop(l) => {
+                *count += 1;
+                note_loops(&l.body, *count, count, out);
+            }
+        }
+    }
+}
+
+/// Checks, branches and loops are always needed.
 fn roots(b: &Block, u: &mut Uses, todo: &mut Vec<TensorId>, vars: &mut BTreeSet<VarId>) {
     let ints = |i: &Int, vars: &mut BTreeSet<VarId>| vars.extend(free_vars(*i));
     for step in &b.steps {
@@ -113,6 +141,19 @@ fn roots(b: &Block, u: &mut Uses, todo: &mut Vec<TensorId>, vars: &mut BTreeSet<
                 }
                 roots(then, u, todo, vars);
                 roots(other, u, todo, vars);
+            }
+            Step::Loop(l) => {
+                l.most.iter().chain(&l.start).chain(&l.go_on).for_each(|i| ints(i, vars));
+                for d in &l.dims {
+                    ints(&d.init, vars);
+                    ints(&d.next, vars);
+                }
+                let carried = l.carried.iter().flat_map(|c| [c.current, c.init, c.next, c.result]);
+                for t in carried.chain(l.scans.iter().flat_map(|s| [s.element, s.result])) {
+                    u.whole.insert(t);
+                    todo.push(t);
+                }
+                roots(&l.body, u, todo, vars);
             }
         }
     }

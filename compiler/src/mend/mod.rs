@@ -7,8 +7,10 @@
 mod choose;
 mod emit;
 mod fold;
+mod native;
 mod optional;
 mod report;
+mod scan;
 mod sequence;
 pub mod trap;
 mod unroll;
@@ -34,6 +36,7 @@ pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
         invalid: 0,
         trials: MOST_TRIALS,
         budget: unroll::BUDGET,
+        looped: false,
     };
     m.report.note_all(&module.main);
     // Inputs of types that are not supported are named by the expansion.
@@ -90,6 +93,8 @@ struct Mender<'d> {
     trials: usize,
     /// Nodes that may still be made by writing out loops.
     budget: usize,
+    /// A scan that was to be written out became a loop.
+    looped: bool,
 }
 
 impl Mender<'_> {
@@ -120,7 +125,14 @@ impl Mender<'_> {
                 continue;
             }
             let mended = match report::kind_of(&node) {
-                Some(Kind::Control) => self.unroll(module, &node, out)?,
+                Some(Kind::Control) => {
+                    let mended = self.unroll(module, &node, out)?;
+                    if !mended && node.is("Loop") {
+                        self.native(module, node, out)?;
+                        continue;
+                    }
+                    mended
+                }
                 Some(Kind::Container) => self.sequence(module, &node, out)? || self.optional(module, &node, out)?,
                 None => self.pass(&node),
             };

@@ -26,6 +26,8 @@ pub enum Rule {
     Where,
     /// A loop, written out.
     Unroll,
+    /// A native loop within the plan.
+    Loop,
     /// A sequence, now its members.
     Sequence,
     /// An optional, now its value.
@@ -36,8 +38,16 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order in which reports list them.
-    pub const ALL: [Rule; 7] =
-        [Rule::Fold, Rule::Trap, Rule::Where, Rule::Unroll, Rule::Sequence, Rule::Optional, Rule::Branch];
+    pub const ALL: [Rule; 8] = [
+        Rule::Fold,
+        Rule::Trap,
+        Rule::Where,
+        Rule::Unroll,
+        Rule::Sequence,
+        Rule::Optional,
+        Rule::Loop,
+        Rule::Branch,
+    ];
 
     /// The rule's name.
     pub fn name(self) -> &'static str {
@@ -46,6 +56,7 @@ impl Rule {
             Rule::Trap => "trap",
             Rule::Where => "where",
             Rule::Unroll => "unroll",
+            Rule::Loop => "loop",
             Rule::Sequence => "sequence",
             Rule::Optional => "optional",
             Rule::Branch => "branch",
@@ -59,6 +70,7 @@ impl Rule {
             Rule::Trap => "a guard; a check at the start of a run took its place",
             Rule::Where => "both sides are computed, one is selected",
             Rule::Unroll => "written out, a copy of the body for each trip",
+            Rule::Loop => "stays a loop: one native loop within the plan",
             Rule::Sequence => "no sequence any more, its members are plain values",
             Rule::Optional => "no optional any more, its value is plain or gone",
             Rule::Branch => "stays a choice: a native branch within the plan",
@@ -127,7 +139,7 @@ impl Report {
             None => self.splits.iter_mut().find(is),
         };
         if let Some(split) = split {
-            split.rule = Some(Rule::Branch);
+            split.rule = Some(if node.op_type == "If" { Rule::Branch } else { Rule::Loop });
         }
     }
 
@@ -166,7 +178,7 @@ impl fmt::Display for Report {
         let width = |text: &dyn Fn(&Split) -> usize| self.splits.iter().map(text).max().unwrap_or(0);
         let (ops, names) = (width(&|s| s.op.len()), width(&|s| s.node.chars().count()).min(MOST_NAME));
         let mut order: Vec<&Split> = self.splits.iter().collect();
-        order.sort_by_key(|s| s.rule == Some(Rule::Branch));
+        order.sort_by_key(|s| matches!(s.rule, Some(Rule::Branch | Rule::Loop)));
         for s in order {
             let (rule, meaning) = match s.rule {
                 Some(rule) => (rule.name(), rule.meaning()),

@@ -43,7 +43,7 @@ impl Mender<'_> {
         *module = copy;
         out.nodes.append(&mut made.nodes);
         out.constants.append(&mut made.constants);
-        self.report.settle(node, Rule::Unroll);
+        self.report.settle(node, if std::mem::take(&mut self.looped) { Rule::Loop } else { Rule::Unroll });
         Ok(true)
     }
 
@@ -301,14 +301,18 @@ impl Mender<'_> {
                 }
                 (Some(_), Some(_)) => {}
                 // An open length is never decided by another one.
-                (None, _) => return Ok(None),
+                (None, _) => {
+                    length = None;
+                    break;
+                }
             }
         }
-        let Some(length) = length else { return Ok(None) };
         let cost = Self::size(body) + scanned.len() + body.outputs.len();
-        if usize::try_from(length).ok().and_then(|n| n.checked_mul(cost)).and_then(|n| self.spend(n)).is_none() {
-            return Ok(None);
-        }
+        let affordable = length.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(cost));
+        let Some(length) = length.filter(|_| affordable.and_then(|n| self.spend(n)).is_some()) else {
+            self.looped = true;
+            return self.scan_as_loop(module, node, states, scanned, how, out);
+        };
         let mut carried = states.to_vec();
         let mut results = vec![vec![]; body.outputs.len() - states.len()];
         for step in 0..length {
@@ -376,9 +380,9 @@ impl Mender<'_> {
 }
 
 /// Along which axes a scan goes, and where from: 0 from the start, else from the end.
-struct Directions {
-    input_axes: Vec<i64>,
-    input_directions: Vec<i64>,
-    output_axes: Vec<i64>,
-    output_directions: Vec<i64>,
+pub(super) struct Directions {
+    pub(super) input_axes: Vec<i64>,
+    pub(super) input_directions: Vec<i64>,
+    pub(super) output_axes: Vec<i64>,
+    pub(super) output_directions: Vec<i64>,
 }

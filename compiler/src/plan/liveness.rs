@@ -1,13 +1,14 @@
 //! From when to when each buffer is needed.
 
+use super::looped::{Carries, InnerVars};
 use super::{base, bytes};
 use crate::dtype::DType;
 use crate::fuse::Step;
 use crate::kernel::ir::Access;
 use crate::lower::{Binding, LoweredKernel};
 use crate::sym::Int;
-use crate::te::{Def, Program, TensorId};
-use std::collections::BTreeMap;
+use crate::te::{Def, Loop, Program, TensorId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a buffer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub(super) enum Owner {
     Tensor(TensorId),
     /// Work space: number of the run and of its parameter; `usize::MAX` and a tensor's number for an output's copy.
     Scratch(usize, usize),
+    /// The other buffer of a tensor that a loop carries and its body makes anew.
+    Twin(TensorId),
 }
 
 /// A buffer of the arena.
@@ -33,15 +36,28 @@ struct Walk<'a> {
     p: &'a Program,
     ranges: BTreeMap<TensorId, (usize, usize)>,
     scratch: Vec<Range>,
-    /// Results of branches: the tensors that a slot may hold.
+    /// Results of branches and what loops carry: the tensors that a slot may hold.
     held: BTreeMap<TensorId, Vec<TensorId>>,
+    /// Tensors with a second buffer.
+    twins: Vec<TensorId>,
+    /// Tensors touched within each of the loops that are open.
+    touched: Vec<BTreeSet<TensorId>>,
     step: usize,
     run: usize,
 }
 
 /// Ranges of all arena buffers, tensors by number, then work space.
 pub(super) fn find(p: &Program, steps: &[Step], lowered: &[LoweredKernel]) -> Vec<Range> {
-    let mut w = Walk { p, ranges: BTreeMap::new(), scratch: vec![], held: BTreeMap::new(), step: 0, run: 0 };
+    let mut w = Walk {
+        p,
+        ranges: BTreeMap::new(),
+        scratch: vec![],
+        held: BTreeMap::new(),
+        twins: vec![],
+        touched: vec![],
+        step: 0,
+        run: 0,
+    };
     w.steps(steps, lowered);
     for t in &p.outputs {
         let b = base(p, *t);
@@ -55,14 +71,13 @@ pub(super) fn find(p: &Program, steps: &[Step], lowered: &[LoweredKernel]) -> Ve
         w.touch(*t, w.step);
         w.touch(*t, usize::MAX);
     }
-    let tensors = w.ranges.iter().map(|(t, (first, last))| Range {
-        owner: Owner::Tensor(*t),
-        dtype: p.tensor(*t).dtype,
-        bytes: bytes(p, *t),
-        first: *first,
-        last: *last,
-    });
-    tensors.chain(w.scratch).collect()
+    let range = |owner: Owner, t: TensorId| {
+        let (first, last) = w.ranges[&t];
+        Range { owner, dtype: p.tensor(t).dtype, bytes: bytes(p, t), first, last }
+    };
+    let tensors = w.ranges.keys().map(|t| range(Owner::Tensor(*t), *t));
+    let twins = w.twins.iter().map(|t| range(Owner::Twin(*t), *t));
+    tensors.chain(twins).chain(w.scratch.iter().cloned()).collect()
 }
 
 impl Walk<'_> {
@@ -77,6 +92,9 @@ impl Walk<'_> {
                 }
             }
             _ => {
+                self.touched.iter_mut().for_each(|set| {
+                    set.insert(t);
+                });
                 let r = self.ranges.entry(t).or_insert((step, step));
                 r.0 = r.0.min(step);
                 r.1 = r.1.max(step);
@@ -120,6 +138,42 @@ impl Walk<'_> {
                         self.held.insert(*t, vec![then_results[k], other_results[k]]);
                     }
                 }
+                Step::Loop(l, body) => self.looped(l, body, lowered),
+            }
+        }
+    }
+
+    /// What a loop needs from before it is needed until its end; what it carries keeps its memory from trip to trip.
+    fn looped(&mut self, l: &Loop, body: &[Step], lowered: &[LoweredKernel]) {
+        let start = self.step;
+        let inner = InnerVars::of(self.p, l, body);
+        for c in &l.carried {
+            self.touch(c.init, start);
+            let mut held = vec![c.init];
+            if inner.carries(self.p, c) == Carries::Swapped {
+                let next = base(self.p, c.next);
+                self.touch(next, start);
+                self.twins.push(next);
+                held.push(next);
+            } else if !inner.tensors.contains(&base(self.p, c.next)) {
+                held.push(c.next);
+            }
+            self.held.insert(c.current, held.clone());
+            self.held.insert(c.result, held);
+        }
+        l.scans.iter().for_each(|s| self.touch(s.result, start));
+        self.touched.push(BTreeSet::new());
+        self.steps(body, lowered);
+        self.step += 1;
+        let end = self.step;
+        for t in l.carried.iter().map(|c| c.next).chain(l.scans.iter().flat_map(|s| [s.element, s.result])) {
+            self.touch(t, end);
+        }
+        for t in self.touched.pop().unwrap_or_default() {
+            if let Some(r) = self.ranges.get_mut(&t)
+                && r.0 <= start
+            {
+                r.1 = r.1.max(end);
             }
         }
     }

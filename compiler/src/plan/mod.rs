@@ -3,6 +3,7 @@
 mod arena;
 mod ints;
 mod liveness;
+mod looped;
 
 use crate::dtype::DType;
 use crate::fuse::{Fused, Step, Unit};
@@ -58,7 +59,7 @@ pub fn plan(fused: &Fused, lower: &mut dyn FnMut(&Program, &Unit) -> LoweredKern
     let mut lowered = vec![];
     lower_all(p, &fused.steps, lower, &mut lowered);
     let ranges = liveness::find(p, &fused.steps, &lowered);
-    let late = late_vars(p);
+    let late = late_vars(p, &fused.steps);
     let mut b = Planner {
         p,
         ints: Ints::default(),
@@ -77,6 +78,7 @@ pub fn plan(fused: &Fused, lower: &mut dyn FnMut(&Program, &Unit) -> LoweredKern
         weight_ids: HashMap::new(),
         buffers: BTreeMap::new(),
         scratch: BTreeMap::new(),
+        twins: BTreeMap::new(),
         late_top: None,
         notes: vec![],
         reads: BTreeMap::new(),
@@ -113,6 +115,7 @@ fn lower_all(
                 lower_all(p, then, lower, out);
                 lower_all(p, other, lower, out);
             }
+            Step::Loop(_, body) => lower_all(p, body, lower, out),
         }
     }
 }
@@ -125,25 +128,37 @@ pub fn base(p: &Program, t: TensorId) -> TensorId {
     }
 }
 
-/// Bytes of a tensor.
+/// Bytes of a tensor's memory.
 fn bytes(p: &Program, t: TensorId) -> Int {
     let t = p.tensor(t);
-    Int::product(&t.shape) * t.dtype.size()
+    let elements = match t.def {
+        Def::Parts(room) => room,
+        _ => Int::product(&t.shape),
+    };
+    elements * t.dtype.size()
 }
 
 /// Symbols that are not known when a run starts.
-fn late_vars(p: &Program) -> Vec<VarId> {
-    fn results(steps: &[crate::te::Step], out: &mut Vec<VarId>) {
+fn late_vars(p: &Program, steps: &[Step]) -> Vec<VarId> {
+    fn results(steps: &[Step], out: &mut Vec<VarId>) {
         for s in steps {
-            if let crate::te::Step::If { then, other, dims, .. } = s {
-                out.extend(dims.iter().map(|(v, ..)| *v));
-                results(&then.steps, out);
-                results(&other.steps, out);
+            match s {
+                Step::If { then, other, dims, .. } => {
+                    out.extend(dims.iter().map(|(v, ..)| *v));
+                    results(then, out);
+                    results(other, out);
+                }
+                Step::Loop(l, body) => {
+                    out.push(l.trip);
+                    out.extend(l.dims.iter().flat_map(|d| [d.current, d.result]).chain(l.count));
+                    results(body, out);
+                }
+                Step::Run(_) | Step::Check(_) => {}
             }
         }
     }
     let mut out: Vec<VarId> = p.data_vars.keys().copied().collect();
-    results(&p.main.steps, &mut out);
+    results(steps, &mut out);
     out
 }
 
@@ -159,6 +174,8 @@ struct Planner<'a> {
     buffers: BTreeMap<TensorId, u32>,
     /// Buffers of work space: run number and parameter number.
     scratch: BTreeMap<(usize, usize), u32>,
+    /// Second buffer of tensors that loops carry.
+    twins: BTreeMap<TensorId, u32>,
     /// First free arena byte for tensors whose size is known late.
     late_top: Option<u32>,
     notes: Vec<(u32, String)>,
@@ -234,6 +251,7 @@ impl Planner<'_> {
         match owner {
             liveness::Owner::Tensor(t) => self.buffers.insert(t, buf),
             liveness::Owner::Scratch(run, param) => self.scratch.insert((run, param), buf),
+            liveness::Owner::Twin(t) => self.twins.insert(t, buf),
         };
     }
 
@@ -350,6 +368,7 @@ impl Planner<'_> {
                         self.read_symbols(*t);
                     }
                 }
+                Step::Loop(l, body) => self.looped(l, body, next),
             }
         }
     }
@@ -409,19 +428,7 @@ impl Planner<'_> {
         let kernel = self.kernel(&k.kernel);
         self.notes.push((self.plan.instrs.len() as u32, k.kernel.name.clone()));
         self.plan.instrs.push(Instr::Dispatch { kernel, bufs, scalars, tiles, scratch: None });
-        let written: Vec<TensorId> = match u {
-            Unit::Nest(n) => n
-                .stages
-                .iter()
-                .filter_map(|s| match s {
-                    crate::fuse::Stage::Store { id, .. } => Some(*id),
-                    crate::fuse::Stage::Reduce { .. } => None,
-                })
-                .collect(),
-            Unit::Contract { out, .. } => vec![*out],
-            Unit::Custom(_, outs) => outs.clone(),
-        };
-        for t in written {
+        for t in looped::written_by(u) {
             self.read_symbols(t);
         }
     }

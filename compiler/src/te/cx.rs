@@ -60,8 +60,8 @@ impl Cx {
         self.blocks.pop().unwrap_or_default()
     }
 
-    /// Appends a finished `If`. See [`Step::If`].
-    pub fn push_if(&mut self, step: Step) {
+    /// Appends a finished `If` or loop.
+    pub fn push_control(&mut self, step: Step) {
         self.push(step);
     }
 

@@ -69,7 +69,7 @@ pub(crate) fn run(program: &Program, inputs: &[Array], wanted: &[TensorId]) -> R
                     return Err(format!("check: {what}"));
                 }
             }
-            Step::If { .. } => return Err("branches are not evaluated here".into()),
+            Step::If { .. } | Step::Loop(_) => return Err("control flow is not evaluated here".into()),
         }
     }
     Ok(wanted.iter().map(|t| r.arrays[t].clone()).collect())

@@ -19,4 +19,6 @@ pub mod text;
 
 pub use cx::{Cx, OpError, OpResult};
 pub use expr::{Expr, Func1, Func2, Node};
-pub use program::{Block, Check, Custom, Def, KernelCx, Program, ReduceKind, Step, Tensor, TensorId};
+pub use program::{
+    Block, Carried, CarriedDim, Check, Custom, Def, KernelCx, Loop, Program, ReduceKind, Scan, Step, Tensor, TensorId,
+};

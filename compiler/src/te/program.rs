@@ -106,8 +106,10 @@ pub enum Def {
     View(TensorId),
     /// Output number `.1` of a hand-written kernel.
     Custom(Arc<Custom>, usize),
-    /// Assigned by control flow (result of an `If`).
+    /// Assigned by control flow: a result of an `If`, what a loop carries.
     Slot,
+    /// Written part by part by a loop, with room for this many elements: a scan output.
+    Parts(Int),
 }
 
 /// A tensor: type, shape and definition. Stored row-major, contiguous.
@@ -158,6 +160,67 @@ pub enum Step {
         /// Symbols of the results' shapes with their values in each block.
         dims: Vec<(VarId, Int, Int)>,
     },
+    /// Runs a block again and again.
+    Loop(Box<Loop>),
+}
+
+/// A loop. A trip is made while there are fewer than `most`, and while the condition, `start` before the first trip and
+/// `go_on` after each, is not zero.
+#[derive(Clone)]
+pub struct Loop {
+    /// Number of the trip, from 0.
+    pub trip: VarId,
+    /// Most trips.
+    pub most: Option<Int>,
+    /// Condition before the first trip; nothing if it always holds.
+    pub start: Option<Int>,
+    /// Condition after a trip, computed by the body; nothing if it always holds.
+    pub go_on: Option<Int>,
+    /// What a trip does.
+    pub body: Block,
+    /// Tensors passed from trip to trip.
+    pub carried: Vec<Carried>,
+    /// Tensors of which each trip gives one part.
+    pub scans: Vec<Scan>,
+    /// Symbols of the carried shapes.
+    pub dims: Vec<CarriedDim>,
+    /// Trips that were made, for what follows; nothing if these are always `most`.
+    pub count: Option<VarId>,
+}
+
+/// A tensor that a loop carries.
+#[derive(Clone)]
+pub struct Carried {
+    /// What it is during a trip: a `Slot`.
+    pub current: TensorId,
+    /// What it is before the first trip.
+    pub init: TensorId,
+    /// What it is after a trip: a tensor that the body defines, no other's memory; or one from outside of the loop.
+    pub next: TensorId,
+    /// What it is after the loop: a `Slot`.
+    pub result: TensorId,
+}
+
+/// A scan output.
+#[derive(Clone)]
+pub struct Scan {
+    /// What a trip gives. Its shape is the same in all trips.
+    pub element: TensorId,
+    /// All of them, along a new first axis: a `Parts`.
+    pub result: TensorId,
+}
+
+/// A dimension of a carried tensor that may change from trip to trip.
+#[derive(Clone)]
+pub struct CarriedDim {
+    /// During a trip.
+    pub current: VarId,
+    /// Before the first trip.
+    pub init: Int,
+    /// After a trip.
+    pub next: Int,
+    /// After the loop.
+    pub result: VarId,
 }
 
 /// A list of steps.

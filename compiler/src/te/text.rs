@@ -102,6 +102,7 @@ fn block(p: &Program, b: &Block, depth: usize, out: &mut String) {
                         format!("{}({}).{k}", c.name, args.join(", "))
                     }
                     Def::Slot => "slot".into(),
+                    Def::Parts(room) => format!("parts, room for {room}"),
                 };
                 writeln!(out, "{head} {body}  // {}", t_.name)
             }
@@ -115,6 +116,28 @@ fn block(p: &Program, b: &Block, depth: usize, out: &mut String) {
                 let _ = writeln!(out, "{pad}  give {then_results:?}\n{pad}}} else {{");
                 block(p, other, depth + 1, out);
                 writeln!(out, "{pad}  give {other_results:?}\n{pad}}} -> {results:?}")
+            }
+            Step::Loop(l) => {
+                let cond = |c: Option<crate::sym::Int>| c.map_or("true".into(), |c| c.to_string());
+                let most = l.most.map_or("any number".into(), |m| m.to_string());
+                let _ = writeln!(out, "{pad}loop {} up to {most}, if {} {{", l.trip, cond(l.start));
+                for c in &l.carried {
+                    let _ = writeln!(out, "{pad}  carry t{} from t{}", c.current.0, c.init.0);
+                }
+                for d in &l.dims {
+                    let _ = writeln!(out, "{pad}  carry {} from {}", d.current, d.init);
+                }
+                block(p, &l.body, depth + 1, out);
+                for c in &l.carried {
+                    let _ = writeln!(out, "{pad}  t{} = t{}, at last t{}", c.current.0, c.next.0, c.result.0);
+                }
+                for d in &l.dims {
+                    let _ = writeln!(out, "{pad}  {} = {}, at last {}", d.current, d.next, d.result);
+                }
+                for s in &l.scans {
+                    let _ = writeln!(out, "{pad}  t{} is a part of t{}", s.element.0, s.result.0);
+                }
+                writeln!(out, "{pad}}} while {}", cond(l.go_on))
             }
         };
     }

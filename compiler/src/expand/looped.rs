@@ -1,0 +1,348 @@
+//! `Loop`: one native loop within the plan.
+//!
+//! The body is expanded once. What it carries is a slot with the shape that it has before the first trip; a dimension that
+//! the body does not give back as it was becomes a symbol that changes from trip to trip, and the body is expanded anew.
+
+use super::{Expander, hoist};
+use crate::dtype::DType;
+use crate::error::{Collector, Result};
+use crate::graph::{Module, Node, Region, ValueId};
+use crate::sym::{Int, VarId, VarInfo, free_vars};
+use crate::te::program::{Carried, CarriedDim, Def, Loop, Scan, Step};
+use crate::te::{Block, TensorId, expr};
+
+/// A trip count from which on there is no limit that matters.
+const NO_LIMIT: i64 = 1 << 48;
+/// Most bytes of room for a scan output of a loop that may end early; a longer one grows with each trip.
+const MOST_ROOM: i64 = 1 << 24;
+
+/// A loop whose body is being expanded.
+pub(crate) struct Entered {
+    most: Option<Int>,
+    start: Option<Int>,
+    trip: VarId,
+    /// Symbols made from here on belong to the loop.
+    mark: VarId,
+    carried: Vec<Entry>,
+}
+
+/// A carried value.
+struct Entry {
+    init: TensorId,
+    /// What the body sees; `init` itself if the body passes it on.
+    current: TensorId,
+    /// Which dimensions change, with their symbols.
+    dims: Vec<Option<VarId>>,
+}
+
+/// For each carried value, which of its dimensions change from trip to trip.
+pub(crate) type Varying = Vec<Vec<bool>>;
+
+impl Expander<'_> {
+    /// Expands a loop.
+    pub(crate) fn looped(&mut self, module: &Module, node: &Node, problems: &mut Collector) -> Result<()> {
+        let body = node.require_region("body")?;
+        let before = self.clone();
+        let mut varying = Varying::new();
+        loop {
+            let Some(entered) = self.enter(node, body, &mut varying)? else {
+                self.poisoned.extend(node.wanted_outputs());
+                return Ok(());
+            };
+            let mut found = Collector::new();
+            let walked = self.region(module, body, &mut found);
+            let results = self.results(body);
+            if !found.is_empty() || walked.is_err() {
+                self.cx.end_block();
+                walked?;
+                self.poisoned.extend(node.wanted_outputs());
+                return found.finish().or_else(|e| problems.add(e));
+            }
+            let Some(results) = results else {
+                self.cx.end_block();
+                return Err(node.unsupported("a loop that carries something other than tensors is not supported"));
+            };
+            if self.widen(node, &entered, &results, &mut varying)? {
+                *self = before.clone();
+                continue;
+            }
+            return self.leave(node, &entered, &results);
+        }
+    }
+
+    /// The tensors of a body's results, if all are there.
+    pub(crate) fn results(&self, body: &Region) -> Option<Vec<TensorId>> {
+        body.outputs.iter().map(|v| self.values.get(v).copied().filter(|_| !self.poisoned.contains(v))).collect()
+    }
+
+    /// Opens the body's block and defines the body's inputs. `varying` is filled for values that it does not hold yet.
+    /// Nothing if an operand is not supported.
+    pub(crate) fn enter(&mut self, node: &Node, body: &Region, varying: &mut Varying) -> Result<Option<Entered>> {
+        self.cx.node.clone_from(&node.name);
+        if node.given_inputs().any(|v| !self.values.contains_key(&v)) {
+            return Ok(None);
+        }
+        let operand = |e: &Self, k: usize| node.input(k).and_then(|v| e.values.get(&v).copied());
+        let scalar = |e: &mut Self, k: usize, lo: i64, hi: Option<i64>| -> Result<Option<Int>> {
+            let Some(t) = operand(e, k) else { return Ok(None) };
+            if e.cx.numel(t).as_const() != Some(1) {
+                return Err(node.invalid(format!("input {k} must have one element")));
+            }
+            Ok(Some(match e.cx.ints(t) {
+                Some(known) => known[0],
+                None if k == 0 => e.cx.read(t, 0, "trips", None, None).max(lo),
+                None => e.cx.read(t, 0, "cond", Some(lo), hi),
+            }))
+        };
+        let most = scalar(self, 0, 0, None)?.map(|m| m.max(0)).filter(|m| m.as_const().is_none_or(|n| n < NO_LIMIT));
+        let start = scalar(self, 1, 0, Some(1))?.filter(|c| c.as_const().is_none_or(|v| v == 0));
+        let mut carried = vec![];
+        for (k, id) in node.inputs.iter().enumerate().skip(2) {
+            let Some(t) = id.and_then(|id| self.values.get(&id).copied()) else {
+                return Err(node.invalid(format!("carried value {} is missing", k - 2)));
+            };
+            carried.push(t);
+        }
+        let states = carried.len();
+        if body.inputs.len() != states + 2 || body.outputs.len() <= states {
+            return Err(node.invalid("the body does not fit the values that are carried"));
+        }
+        varying.resize_with(states, Vec::new);
+
+        let mark = VarId::new(VarInfo { name: "mark".into(), lo: None, hi: None, extent: None });
+        self.cx.begin_block();
+        let trip = match most {
+            Some(most) => VarId::index("trip", most),
+            None => VarId::new(VarInfo { name: "trip".into(), lo: Some(0), hi: None, extent: None }),
+        };
+        let scalar_shape: &[usize] = match operand(self, 0) {
+            Some(m) if self.cx.rank(m) == 1 => &[1],
+            _ => &[],
+        };
+        let iteration = self.cx.from_ints(DType::I64, scalar_shape, &[Int::var(trip)]);
+        let truth = self.cx.constant(DType::Bool, scalar_shape, vec![1]);
+        self.give(body.inputs[0], iteration);
+        self.give(body.inputs[1], truth);
+        let mut entries = vec![];
+        for (k, init) in carried.into_iter().enumerate() {
+            let passed = body.outputs[k + 1] == body.inputs[k + 2];
+            let shape = self.cx.shape(init);
+            varying[k].resize(shape.len(), false);
+            let mut dims = vec![];
+            let mut own = vec![];
+            for (d, varies) in shape.into_iter().zip(&varying[k]) {
+                let symbol = varies.then(|| Int::symbol("carried", Some(0), None));
+                own.push(symbol.unwrap_or(d));
+                dims.push(symbol.and_then(|s| s.as_var()));
+            }
+            let current = if passed { init } else { self.cx.define(self.cx.dtype(init), own, Def::Slot) };
+            if let Some(elem) = self.cx.narrow.get(&init).copied() {
+                self.cx.narrow.insert(current, elem);
+            }
+            self.give(body.inputs[k + 2], current);
+            entries.push(Entry { init, current, dims });
+        }
+        Ok(Some(Entered { most, start, trip, mark, carried: entries }))
+    }
+
+    fn give(&mut self, id: ValueId, t: TensorId) {
+        self.poisoned.remove(&id);
+        self.values.insert(id, t);
+    }
+
+    /// Does the body give back another shape than was assumed? Then `varying` says so now.
+    ///
+    /// # Errors
+    /// Types or ranks that change.
+    pub(crate) fn widen(
+        &self,
+        node: &Node,
+        entered: &Entered,
+        results: &[TensorId],
+        varying: &mut Varying,
+    ) -> Result<bool> {
+        let mut wider = false;
+        for (k, (entry, next)) in entered.carried.iter().zip(&results[1..]).enumerate() {
+            let (was, is) = (self.cx.dtype(entry.init), self.cx.dtype(*next));
+            if was != is || self.cx.narrow.get(&entry.init) != self.cx.narrow.get(next) {
+                return Err(node.invalid(format!("carried value {k} is {was} before the loop and {is} after a trip")));
+            }
+            let (from, to) = (self.cx.shape(entry.current), self.cx.shape(*next));
+            if from.len() != to.len() {
+                let (from, to) = (from.len(), to.len());
+                return Err(node.unsupported(format!("carried value {k} of rank {from}, then {to}, is not supported")));
+            }
+            for (axis, (a, b)) in from.iter().zip(&to).enumerate() {
+                if entry.dims[axis].is_none() && a.eq_proof(*b) != Some(true) {
+                    varying[k][axis] = true;
+                    wider = true;
+                }
+            }
+        }
+        Ok(wider)
+    }
+
+    /// Closes the body's block and adds the loop.
+    fn leave(&mut self, node: &Node, entered: &Entered, results: &[TensorId]) -> Result<()> {
+        self.cx.node.clone_from(&node.name);
+        let go_on = match self.cx.ints(results[0]) {
+            Some(known) => known.first().copied().filter(|c| c.as_const().is_none_or(|v| v == 0)),
+            None if self.cx.numel(results[0]).as_const() == Some(1) => {
+                Some(self.cx.read(results[0], 0, "cond", Some(0), Some(1)))
+            }
+            None => return Err(node.invalid("the body's condition must have one element")),
+        };
+        let early = go_on.is_some() || entered.start.is_some();
+        let count = match (early, entered.most) {
+            (false, Some(most)) => most,
+            (_, most) => Int::symbol("trips", Some(0), most.and_then(|m| m.bounds().hi)),
+        };
+        let block = self.cx.end_block();
+        let exact = entered.most.filter(|_| !early);
+        let (before, mut body, inside) = hoist::hoist(&mut self.cx, block, entered.mark, entered.trip, exact);
+        before.into_iter().for_each(|step| self.cx.push_control(step));
+
+        // The rest of the body: copies of what is not a tensor of the body's own, scan outputs that grow.
+        self.cx.begin_block();
+        let mut l = Loop {
+            trip: entered.trip,
+            most: entered.most,
+            start: entered.start,
+            go_on,
+            body: Block::default(),
+            carried: vec![],
+            scans: vec![],
+            dims: vec![],
+            count: count.as_var().filter(|v| *v > entered.mark && Some(count) != entered.most),
+        };
+        let mut made: Vec<Option<TensorId>> = vec![];
+        let mut after = vec![];
+        let mut taken = vec![];
+        for (entry, next) in entered.carried.iter().zip(&results[1..]) {
+            if entry.current == entry.init {
+                after.push(Some(entry.init));
+                made.push(None);
+                continue;
+            }
+            let memory = self.base(*next);
+            let own = inside.own.contains(&memory) && !taken.contains(&memory);
+            let next = if own || !inside.varying.contains(&memory) { *next } else { self.copy(*next) };
+            taken.push(self.base(next));
+            made.push(Some(next));
+            after.push(None);
+        }
+        let mut growing = vec![];
+        for (k, element) in results[1 + entered.carried.len()..].iter().enumerate() {
+            let shape = self.cx.shape(*element);
+            if shape.iter().any(|d| free_vars(*d).iter().any(|v| *v > entered.mark)) {
+                return Err(node.unsupported(format!("scan output {k} whose shape changes from trip to trip is not supported")));
+            }
+            let size = Int::product(&shape) * self.cx.dtype(*element).size();
+            let room = match (early, entered.most) {
+                (false, Some(most)) => Some(most),
+                (true, Some(most)) => most.bounds().hi.filter(|m| {
+                    size.bounds().hi.and_then(|s| s.checked_mul(*m)).is_some_and(|bytes| bytes <= MOST_ROOM)
+                }).map(|_| most),
+                (_, None) => None,
+            };
+            growing.push(match room {
+                Some(room) => Growth::Parts(room * Int::product(&shape)),
+                None => self.grow(*element, Int::var(entered.trip)),
+            });
+        }
+        let extra = self.cx.end_block();
+        body.steps.extend(extra.steps);
+        l.body = body;
+
+        // What there is after the loop.
+        for (k, entry) in entered.carried.iter().enumerate() {
+            let Some(next) = made[k] else { continue };
+            let mut shape = vec![];
+            for (axis, d) in self.cx.shape(entry.init).into_iter().enumerate() {
+                let Some(current) = entry.dims[axis] else {
+                    shape.push(d);
+                    continue;
+                };
+                let symbol = Int::symbol("carried", Some(0), None);
+                if let Some(result) = symbol.as_var() {
+                    l.dims.push(CarriedDim { current, init: d, next: self.cx.shape(next)[axis], result });
+                }
+                shape.push(symbol);
+            }
+            let result = self.slot_like(next, shape);
+            l.carried.push(Carried { current: entry.current, init: entry.init, next, result });
+            after[k] = Some(result);
+        }
+        for (element, growth) in results[1 + entered.carried.len()..].iter().zip(growing) {
+            let mut shape = self.cx.shape(*element);
+            shape.insert(0, count);
+            after.push(Some(match growth {
+                Growth::Parts(room) => {
+                    let result = self.cx.define(self.cx.dtype(*element), shape, Def::Parts(room));
+                    l.scans.push(Scan { element: *element, result });
+                    self.like(result, *element)
+                }
+                Growth::Carried { init, current, next } => {
+                    let result = self.slot_like(next, shape);
+                    l.carried.push(Carried { current, init, next, result });
+                    result
+                }
+            }));
+        }
+        for (id, t) in node.outputs.iter().zip(after) {
+            if let (Some(id), Some(t)) = (id, t) {
+                self.values.insert(*id, t);
+            }
+        }
+        self.cx.push_control(Step::Loop(Box::new(l)));
+        Ok(())
+    }
+
+    /// A scan output of unknown length: carried, and one longer after each trip.
+    fn grow(&mut self, element: TensorId, trip: Int) -> Growth {
+        let (dtype, one) = (self.cx.dtype(element), self.cx.shape(element));
+        let with = |n: Int| [&[n][..], &one].concat();
+        let init = self.cx.map(dtype, with(Int::new(0)), |_| expr::cast(dtype.compute(), expr::int(Int::new(0))));
+        let current = self.slot_like(element, with(trip));
+        let next = self.cx.map(dtype, with(trip + 1), |i| {
+            let old = expr::cmp(crate::kernel::ir::Cmp::Lt, expr::int(i[0]), expr::int(trip));
+            let at = [&[i[0].min((trip - 1).max(0))][..], &i[1..]].concat();
+            expr::select(old, expr::load(current, dtype, at), expr::load(element, dtype, i[1..].to_vec()))
+        });
+        Growth::Carried { init, current, next: self.like(next, element) }
+    }
+
+    fn slot_like(&mut self, t: TensorId, shape: Vec<Int>) -> TensorId {
+        let slot = self.cx.define(self.cx.dtype(t), shape, Def::Slot);
+        self.like(slot, t)
+    }
+
+    /// `t` holds elements of the type that `of` holds.
+    fn like(&mut self, t: TensorId, of: TensorId) -> TensorId {
+        if let Some(elem) = self.cx.narrow.get(&of).copied() {
+            self.cx.narrow.insert(t, elem);
+        }
+        t
+    }
+
+    fn copy(&mut self, t: TensorId) -> TensorId {
+        let (dtype, shape) = (self.cx.dtype(t), self.cx.shape(t));
+        let copy = self.cx.map(dtype, shape, |i| expr::load(t, dtype, i.to_vec()));
+        self.like(copy, t)
+    }
+
+    fn base(&self, t: TensorId) -> TensorId {
+        match self.cx.program.tensor(t).def {
+            Def::View(base) => self.base(base),
+            _ => t,
+        }
+    }
+}
+
+/// Where a scan output's elements go.
+enum Growth {
+    /// Into memory with room for so many of their elements.
+    Parts(Int),
+    /// Into a tensor that is carried.
+    Carried { init: TensorId, current: TensorId, next: TensorId },
+}
