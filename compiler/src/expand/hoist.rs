@@ -91,9 +91,7 @@ impl Hoist<'_> {
     fn note_nested(&mut self, step: &Step) {
         let results: Vec<TensorId> = match step {
             Step::If { results, .. } => results.clone(),
-            Step::Loop(l) => {
-                l.carried.iter().map(|c| c.result).chain(l.scans.iter().map(|s| s.result)).collect()
-            }
+            Step::Loop(l) => l.carried.iter().map(|c| c.result).chain(l.scans.iter().map(|s| s.result)).collect(),
             Step::Define(_) | Step::Check(_) => vec![],
         };
         for t in results {

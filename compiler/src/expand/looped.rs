@@ -235,14 +235,20 @@ impl Expander<'_> {
         for (k, element) in results[1 + entered.carried.len()..].iter().enumerate() {
             let shape = self.cx.shape(*element);
             if shape.iter().any(|d| free_vars(*d).iter().any(|v| *v > entered.mark)) {
-                return Err(node.unsupported(format!("scan output {k} whose shape changes from trip to trip is not supported")));
+                return Err(
+                    node.unsupported(format!("scan output {k} whose shape changes from trip to trip is not supported"))
+                );
             }
             let size = Int::product(&shape) * self.cx.dtype(*element).size();
             let room = match (early, entered.most) {
                 (false, Some(most)) => Some(most),
-                (true, Some(most)) => most.bounds().hi.filter(|m| {
-                    size.bounds().hi.and_then(|s| s.checked_mul(*m)).is_some_and(|bytes| bytes <= MOST_ROOM)
-                }).map(|_| most),
+                (true, Some(most)) => most
+                    .bounds()
+                    .hi
+                    .filter(|m| {
+                        size.bounds().hi.and_then(|s| s.checked_mul(*m)).is_some_and(|bytes| bytes <= MOST_ROOM)
+                    })
+                    .map(|_| most),
                 (_, None) => None,
             };
             growing.push(match room {

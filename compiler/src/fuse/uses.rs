@@ -28,12 +28,8 @@ pub fn exprs(def: &Def) -> Vec<Expr> {
 
 /// Walks back from what the program gives.
 pub fn find(p: &Program) -> Uses {
-    let mut u = Uses {
-        whole: BTreeSet::new(),
-        readers: BTreeMap::new(),
-        live: BTreeSet::new(),
-        in_loop: BTreeMap::new(),
-    };
+    let mut u =
+        Uses { whole: BTreeSet::new(), readers: BTreeMap::new(), live: BTreeSet::new(), in_loop: BTreeMap::new() };
     note_loops(&p.main, 0, &mut 0, &mut u.in_loop);
     let mut todo: Vec<TensorId> = vec![];
     let mut vars: BTreeSet<VarId> = BTreeSet::new();

@@ -4,6 +4,7 @@
 //! shapes, and the values of shape computations. With these facts each rule (one file each) decides about the nodes that
 //! split a model: `If`, `Loop`, sequences, optionals. Whatever is left keeps its meaning and is compiled as it is.
 
+mod carry;
 mod choose;
 mod emit;
 mod fold;
@@ -12,6 +13,7 @@ mod optional;
 mod report;
 mod scan;
 mod sequence;
+mod stack;
 pub mod trap;
 mod unroll;
 
@@ -46,7 +48,7 @@ pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
     for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
         if let Some(container) = m.containers.get(id) {
             let what = match container {
-                Container::Sequence(_) => "a sequence",
+                Container::Sequence(_) | Container::Stack(_) => "a sequence",
                 Container::Optional(_) => "an optional",
             };
             let name = &decl.name;
@@ -73,6 +75,8 @@ type Kept = Vec<Option<usize>>;
 enum Container {
     /// Its members, in order.
     Sequence(Vec<ValueId>),
+    /// Its members are the parts of a tensor along its first axis; their number may be known only from data.
+    Stack(ValueId),
     /// A tensor or a sequence, or nothing.
     Optional(Option<ValueId>),
 }
@@ -133,7 +137,11 @@ impl Mender<'_> {
                     }
                     mended
                 }
-                Some(Kind::Container) => self.sequence(module, &node, out)? || self.optional(module, &node, out)?,
+                Some(Kind::Container) => {
+                    self.sequence(module, &node, out)?
+                        || self.stacked(module, &node, out)?
+                        || self.optional(module, &node, out)?
+                }
                 None => self.pass(&node),
             };
             if mended {

@@ -3,25 +3,40 @@
 //! No side condition. The body is mended with what is known of the values that it carries: their shapes before the first
 //! trip, as far as the body gives them back (see `expand::looped`).
 
-use super::Mender;
+use super::carry::Carriers;
 use super::report::Rule;
+use super::{Container, Mender};
 use crate::error::{Collector, Result};
 use crate::graph::{Module, Node, Region};
 
 impl Mender<'_> {
     /// Keeps a loop, its body mended.
     pub(super) fn native(&mut self, module: &mut Module, node: Node, out: &mut Region) -> Result<()> {
+        let Some(Carriers { node, stacks, results }) = self.without_sequences(module, node.clone(), out)? else {
+            return self.keep_with_regions(module, node, out);
+        };
         let mut varying = vec![];
         loop {
             // The body is mended anew when what it carries has other shapes than were assumed.
             let (mut trial, mut copy, mut node) = (self.clone(), module.clone(), node.clone());
             let body = node.take_region("body")?;
             let Some(entered) = trial.facts.enter(&node, &body, &mut varying)? else { break };
-            let mended = trial.region(&mut copy, body)?;
-            let results = trial.facts.results(&mended);
+            for (whole, sequence) in &stacks {
+                trial.containers.insert(*sequence, Container::Stack(*whole));
+            }
+            let mut mended = trial.region(&mut copy, body)?;
+            for k in 1..mended.outputs.len() {
+                let given = mended.outputs[k];
+                if trial.containers.contains_key(&given)
+                    && let Some(whole) = trial.stack_of(&mut copy, &node, given, &mut mended)
+                {
+                    mended.outputs[k] = whole;
+                }
+            }
+            let tensors = trial.facts.results(&mended);
             trial.facts.cx.end_block();
-            if let Some(results) = results
-                && trial.facts.widen(&node, &entered, &results, &mut varying)?
+            if let Some(tensors) = tensors
+                && trial.facts.widen(&node, &entered, &tensors, &mut varying)?
             {
                 continue;
             }
@@ -34,7 +49,8 @@ impl Mender<'_> {
             if !known {
                 self.facts.poisoned.extend(node.wanted_outputs());
             }
-            out.nodes.push(node);
+            out.nodes.push(node.clone());
+            self.carried_out(module, &node, results, out);
             return Ok(());
         }
         self.keep_with_regions(module, node, out)

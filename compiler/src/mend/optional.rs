@@ -42,7 +42,7 @@ impl Mender<'_> {
     fn content(&self, id: ValueId) -> Option<Option<ValueId>> {
         match self.containers.get(&id) {
             Some(Container::Optional(content)) => Some(*content),
-            Some(Container::Sequence(_)) => Some(Some(id)),
+            Some(Container::Sequence(_) | Container::Stack(_)) => Some(Some(id)),
             None => self.facts.values.contains_key(&id).then_some(Some(id)),
         }
     }

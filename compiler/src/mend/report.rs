@@ -38,16 +38,8 @@ pub enum Rule {
 
 impl Rule {
     /// All rules, in the order in which reports list them.
-    pub const ALL: [Rule; 8] = [
-        Rule::Fold,
-        Rule::Trap,
-        Rule::Where,
-        Rule::Unroll,
-        Rule::Sequence,
-        Rule::Optional,
-        Rule::Loop,
-        Rule::Branch,
-    ];
+    pub const ALL: [Rule; 8] =
+        [Rule::Fold, Rule::Trap, Rule::Where, Rule::Unroll, Rule::Sequence, Rule::Optional, Rule::Loop, Rule::Branch];
 
     /// The rule's name.
     pub fn name(self) -> &'static str {

@@ -346,10 +346,12 @@ impl Mender<'_> {
 
     fn unroll_map(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
         let body = node.require_region("body")?;
-        let Some(length) = node.input(0).and_then(|v| self.members(v)).map(|m| m.len()) else { return Ok(None) };
-        if length.checked_mul(Self::size(body) + 1).and_then(|n| self.spend(n)).is_none() {
-            return Ok(None);
-        }
+        let length = node.input(0).and_then(|v| self.members(v)).map(|m| m.len());
+        let affordable = length.and_then(|n| n.checked_mul(Self::size(body) + 1));
+        let Some(length) = length.filter(|_| affordable.and_then(|n| self.spend(n)).is_some()) else {
+            self.looped = true;
+            return self.map_as_loop(module, node, out);
+        };
         let mut results = vec![vec![]; body.outputs.len()];
         for k in 0..length {
             let mut args = vec![];

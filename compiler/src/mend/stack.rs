@@ -1,0 +1,242 @@
+//! Rule `sequence`, where the number of members is known only while running: the sequence becomes one tensor, its members
+//! along a new first axis.
+//!
+//! Side condition: all members have one shape and type. Where that is not proven, the joined tensor checks it.
+
+use super::report::Rule;
+use super::{Container, Mender, emit};
+use crate::error::Result;
+use crate::graph::{Attr, ElemType, Module, Node, Region, TensorData, ValueId};
+
+/// The operator set from which on `Reshape` takes a size of 0 as it stands, if told to.
+const ALLOW_ZERO: i64 = 14;
+
+impl Mender<'_> {
+    /// Mends a node about such a sequence; `false` if it is about something else.
+    pub(super) fn stacked(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
+        if node.op_type == "SplitToSequence" {
+            return self.split_evenly(module, node, out);
+        }
+        let Some(given) = node.input(0) else { return Ok(false) };
+        let whole = match self.containers.get(&given) {
+            Some(Container::Stack(whole)) => *whole,
+            // A place that only data decides.
+            Some(Container::Sequence(_)) if matches!(node.op_type.as_str(), "SequenceInsert" | "SequenceErase") => {
+                match self.stack_of(module, node, given, out) {
+                    Some(whole) => whole,
+                    None => return Ok(false),
+                }
+            }
+            _ => return Ok(false),
+        };
+        match node.op_type.as_str() {
+            "SequenceLength" => {
+                let length = self.length(module, node, whole, out);
+                self.alias(node, 0, length);
+            }
+            "SequenceAt" => {
+                let at = node.require_input(1, "the position")?;
+                let member = self.emit(module, node, "Gather", &[whole, at], &[("axis", 0)], out);
+                self.alias(node, 0, member);
+            }
+            "ConcatFromSequence" => {
+                let Some(joined) = self.join(module, node, whole, out)? else { return Ok(false) };
+                self.alias(node, 0, joined);
+            }
+            "SequenceInsert" => {
+                let value = node.require_input(1, "the tensor")?;
+                let one = self.unsqueeze(module, node, value, 0, out);
+                let parts = match node.input(2) {
+                    None => vec![whole, one],
+                    Some(at) => {
+                        let at = self.from_start(module, node, whole, at, out);
+                        let (head, tail) = (
+                            self.part(module, node, whole, None, Some(at), out),
+                            self.part(module, node, whole, Some(at), None, out),
+                        );
+                        vec![head, one, tail]
+                    }
+                };
+                let grown = self.emit(module, node, "Concat", &parts, &[("axis", 0)], out);
+                self.is_stack(node, grown);
+            }
+            "SequenceErase" => {
+                let shrunk = match node.input(1) {
+                    None => {
+                        let end = self.constant(module, TensorData::from_i64s(&[-1]), out);
+                        self.part(module, node, whole, None, Some(end), out)
+                    }
+                    Some(at) => {
+                        let at = self.from_start(module, node, whole, at, out);
+                        let one = self.constant(module, TensorData::from_i64s(&[1]), out);
+                        let after = self.emit(module, node, "Add", &[at, one], &[], out);
+                        let (head, tail) = (
+                            self.part(module, node, whole, None, Some(at), out),
+                            self.part(module, node, whole, Some(after), None, out),
+                        );
+                        self.emit(module, node, "Concat", &[head, tail], &[("axis", 0)], out)
+                    }
+                };
+                self.is_stack(node, shrunk);
+            }
+            _ => return Ok(false),
+        }
+        self.report.settle(node, Rule::Sequence);
+        Ok(true)
+    }
+
+    fn is_stack(&mut self, node: &Node, whole: ValueId) {
+        if let Some(output) = node.output(0) {
+            self.containers.insert(output, Container::Stack(whole));
+        }
+    }
+
+    /// One tensor that holds the members of a sequence along its first axis. Nothing for one without members or whose
+    /// members have several shapes.
+    pub(super) fn stack_of(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        id: ValueId,
+        out: &mut Region,
+    ) -> Option<ValueId> {
+        match self.containers.get(&id)?.clone() {
+            Container::Stack(whole) => Some(whole),
+            Container::Sequence(members) if !members.is_empty() && self.alike(&members) => {
+                Some(self.stack(module, node, &members, 0, out))
+            }
+            Container::Sequence(_) | Container::Optional(_) => None,
+        }
+    }
+
+    /// A tensor without members, each of the type and shape of `member`. Nothing if a dimension is open.
+    pub(super) fn no_members(&self, member: ValueId) -> Option<TensorData> {
+        let t = *self.facts.values.get(&member)?;
+        let elem = self.facts.cx.narrow.get(&t).copied().unwrap_or_else(|| ElemType::from(self.facts.cx.dtype(t)));
+        let mut dims = vec![0];
+        for d in self.facts.cx.shape(t) {
+            dims.push(usize::try_from(d.as_const()?).ok()?);
+        }
+        TensorData::new(elem, dims, vec![])
+    }
+
+    /// The number of members, a scalar.
+    pub(super) fn length(&mut self, module: &mut Module, node: &Node, whole: ValueId, out: &mut Region) -> ValueId {
+        let shape = self.emit(module, node, "Shape", &[whole], &[], out);
+        self.pick(module, node, shape, 0, 0, out)
+    }
+
+    /// A position, which may count from the end, as one element that counts from the start.
+    fn from_start(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        whole: ValueId,
+        at: ValueId,
+        out: &mut Region,
+    ) -> ValueId {
+        let at = self.emit(
+            module,
+            node,
+            "Cast",
+            &[at],
+            &[("to", i64::from(ElemType::from(crate::dtype::DType::I64).code()))],
+            out,
+        );
+        let (length, zero) =
+            (self.length(module, node, whole, out), self.constant(module, TensorData::scalar_i64(0), out));
+        let turned = self.emit(module, node, "Add", &[at, length], &[], out);
+        let below = self.emit(module, node, "Less", &[at, zero], &[], out);
+        let at = self.emit(module, node, "Where", &[below, turned, at], &[], out);
+        let flat = self.constant(module, TensorData::from_i64s(&[1]), out);
+        self.emit(module, node, "Reshape", &[at, flat], &[], out)
+    }
+
+    /// Members from one position to before another.
+    fn part(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        whole: ValueId,
+        from: Option<ValueId>,
+        to: Option<ValueId>,
+        out: &mut Region,
+    ) -> ValueId {
+        let mut bound = |v: Option<ValueId>, default: i64| match v {
+            Some(v) => v,
+            None => self.constant(module, TensorData::from_i64s(&[default]), out),
+        };
+        let (from, to, axis) = (bound(from, 0), bound(to, i64::MAX), bound(None, 0));
+        self.emit(module, node, "Slice", &[whole, from, to, axis], &[], out)
+    }
+
+    /// `ConcatFromSequence`: the members' axis is moved, and joined with the one that follows it.
+    fn join(&mut self, module: &mut Module, node: &Node, whole: ValueId, out: &mut Region) -> Result<Option<ValueId>> {
+        let Some(rank) = self.dims(whole).map(|d| d.len()) else { return Ok(None) };
+        let axis = node.require_int("axis")?;
+        if node.attr_bool("new_axis", false)? {
+            return Ok(Some(self.first_axis_to(module, node, whole, axis, rank, out)?));
+        }
+        let inner = rank as i64 - 1;
+        if axis < -inner || axis >= inner {
+            return Err(node.invalid(format!("axis {axis} is outside of {}..{inner}", -inner)));
+        }
+        let axis = if axis < 0 { axis + inner } else { axis };
+        let moved = if axis == 0 { whole } else { self.first_axis_to(module, node, whole, axis, rank, out)? };
+        let shape = self.emit(module, node, "Shape", &[moved], &[], out);
+        let (before, after) = (
+            self.slice(module, node, shape, 0, axis, out),
+            self.slice(module, node, shape, axis + 2, rank as i64, out),
+        );
+        let both = self.slice(module, node, shape, axis, axis + 2, out);
+        let (made, joined) = emit::node(module, node, "ReduceProd", &[both], &[("keepdims", Attr::Int(1))]);
+        self.keep(module, made, out);
+        let shape = self.emit(module, node, "Concat", &[before, joined, after], &[("axis", 0)], out);
+        // A size of 0 is meant as it stands.
+        let attrs: &[(&str, i64)] = if node.version >= ALLOW_ZERO { &[("allowzero", 1)] } else { &[] };
+        Ok(Some(self.emit(module, node, "Reshape", &[moved, shape], attrs, out)))
+    }
+
+    fn slice(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        of: ValueId,
+        from: i64,
+        to: i64,
+        out: &mut Region,
+    ) -> ValueId {
+        let mut bound = |v: i64| self.constant(module, TensorData::from_i64s(&[v]), out);
+        let (from, to) = (bound(from), bound(to));
+        self.emit(module, node, "Slice", &[of, from, to], &[], out)
+    }
+
+    /// `SplitToSequence` into pieces of size 1 along an axis of open size.
+    fn split_evenly(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
+        let value = node.require_input(0, "the tensor")?;
+        let Some(rank) = self.dims(value).map(|d| d.len()) else { return Ok(false) };
+        let pieces = match node.input(1) {
+            None => true,
+            Some(split) => self.dims(split).is_some_and(|d| d.is_empty()) && self.known_int(split) == Some(1),
+        };
+        if !pieces {
+            return Ok(false);
+        }
+        let keep = node.input(1).is_some() || node.attr_bool("keepdims", true)?;
+        let axis = node.attr_int("axis", 0)?;
+        let at = if axis < 0 { axis + rank as i64 } else { axis };
+        if at < 0 || at >= rank as i64 {
+            return Err(node.invalid(format!("axis {axis} of a tensor of rank {rank}")));
+        }
+        let mut order: Vec<i64> = (0..rank as i64).filter(|k| *k != at).collect();
+        order.insert(0, at);
+        let (made, mut whole) = emit::node(module, node, "Transpose", &[value], &[("perm", Attr::Ints(order))]);
+        self.keep(module, made, out);
+        if keep {
+            whole = self.unsqueeze(module, node, whole, at + 1, out);
+        }
+        self.is_stack(node, whole);
+        self.report.settle(node, Rule::Sequence);
+        Ok(true)
+    }
+}
