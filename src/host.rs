@@ -145,6 +145,7 @@ fn key(content: &[u8; 32], options: &Options) -> String {
     put(options.target.arch.name().as_bytes());
     put(&options.target.features.0.to_le_bytes());
     put(format!("{:?}", options.target).as_bytes());
+    put(&(options.unroll as u64).to_le_bytes());
     for (name, dim) in &options.dims {
         put(name.as_bytes());
         put(format!("{dim:?}").as_bytes());

@@ -53,6 +53,10 @@ struct Cli {
     #[arg(short, long, value_name = "NAME=N|A..B", value_parser = parse_dim)]
     dim: Vec<(String, Dim)>,
 
+    /// Most nodes that writing out loops may make; a loop that would make more stays a native loop
+    #[arg(long, value_name = "NODES", default_value_t = graphmend::compiler::mend::UNROLL)]
+    unroll: usize,
+
     /// Print an intermediate form, or write it to a file
     #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
     emit: Vec<(Stage, Option<PathBuf>)>,
@@ -183,6 +187,7 @@ fn run(cli: &Cli) -> Result<()> {
     }
     let mut options = Options::new(host::target(Some(&cli.target))?);
     options.dims = dims;
+    options.unroll = cli.unroll;
     options.emit = cli.emit.iter().map(|(s, _)| s.emit()).collect();
     let output = match &cli.output {
         Some(path) => path.clone(),

@@ -3,7 +3,7 @@
 //! The body is expanded once. What it carries is a slot with the shape that it has before the first trip; a dimension that
 //! the body does not give back as it was becomes a symbol that changes from trip to trip, and the body is expanded anew.
 
-use super::{Expander, hoist};
+use super::{Expander, at_node, hoist};
 use crate::dtype::DType;
 use crate::error::{Collector, Result};
 use crate::graph::{Module, Node, Region, ValueId};
@@ -234,10 +234,10 @@ impl Expander<'_> {
         let mut growing = vec![];
         for (k, element) in results[1 + entered.carried.len()..].iter().enumerate() {
             let shape = self.cx.shape(*element);
-            if shape.iter().any(|d| free_vars(*d).iter().any(|v| *v > entered.mark)) {
-                return Err(
-                    node.unsupported(format!("scan output {k} whose shape changes from trip to trip is not supported"))
-                );
+            let varies = |d: &Int| free_vars(*d).iter().any(|v| *v > entered.mark);
+            if shape.iter().any(varies) {
+                growing.push(self.grow_as_the_first(node, k, *element, Int::var(entered.trip), &varies)?);
+                continue;
             }
             let size = Int::product(&shape) * self.cx.dtype(*element).size();
             let room = match (early, entered.most) {
@@ -253,7 +253,7 @@ impl Expander<'_> {
             };
             growing.push(match room {
                 Some(room) => Growth::Parts(room * Int::product(&shape)),
-                None => self.grow(*element, Int::var(entered.trip)),
+                None => self.grow(*element, Int::var(entered.trip), &shape),
             });
         }
         let extra = self.cx.end_block();
@@ -288,7 +288,13 @@ impl Expander<'_> {
                     l.scans.push(Scan { element: *element, result });
                     self.like(result, *element)
                 }
-                Growth::Carried { init, current, next } => {
+                Growth::Carried { init, current, next, dims } => {
+                    for (axis, current, next) in dims {
+                        shape[axis] = Int::symbol("first", Some(0), None);
+                        if let Some(result) = shape[axis].as_var() {
+                            l.dims.push(CarriedDim { current, init: Int::new(0), next, result });
+                        }
+                    }
                     let result = self.slot_like(next, shape);
                     l.carried.push(Carried { current, init, next, result });
                     result
@@ -304,18 +310,52 @@ impl Expander<'_> {
         Ok(())
     }
 
-    /// A scan output of unknown length: carried, and one longer after each trip.
-    fn grow(&mut self, element: TensorId, trip: Int) -> Growth {
-        let (dtype, one) = (self.cx.dtype(element), self.cx.shape(element));
-        let with = |n: Int| [&[n][..], &one].concat();
-        let init = self.cx.map(dtype, with(Int::new(0)), |_| expr::cast(dtype.compute(), expr::int(Int::new(0))));
-        let current = self.slot_like(element, with(trip));
-        let next = self.cx.map(dtype, with(trip + 1), |i| {
+    /// A scan output of unknown length: carried, and one longer after each trip. `shape` is that of the elements so far.
+    fn grow(&mut self, element: TensorId, trip: Int, shape: &[Int]) -> Growth {
+        let dtype = self.cx.dtype(element);
+        let with = |n: Int, shape: &[Int]| [&[n][..], shape].concat();
+        let one = self.cx.shape(element);
+        let nothing: Vec<Int> = one.iter().zip(shape).map(|(d, s)| if d == s { *d } else { Int::new(0) }).collect();
+        let zero = expr::cast(dtype.compute(), expr::int(Int::new(0)));
+        let init = self.cx.map(dtype, with(Int::new(0), &nothing), |_| zero);
+        let current = self.slot_like(element, with(trip, shape));
+        let next = self.cx.map(dtype, with(trip + 1, &one), |i| {
             let old = expr::cmp(crate::kernel::ir::Cmp::Lt, expr::int(i[0]), expr::int(trip));
-            let at = [&[i[0].min((trip - 1).max(0))][..], &i[1..]].concat();
+            let within = |(i, (s, d)): (&Int, (&Int, &Int))| if s == d { *i } else { i.min((*s - 1).max(0)) };
+            let place: Vec<Int> = i[1..].iter().zip(shape.iter().zip(&one)).map(within).collect();
+            let at = [&[i[0].min((trip - 1).max(0))][..], &place].concat();
             expr::select(old, expr::load(current, dtype, at), expr::load(element, dtype, i[1..].to_vec()))
         });
-        Growth::Carried { init, current, next: self.like(next, element) }
+        Growth::Carried { init, current, next: self.like(next, element), dims: vec![] }
+    }
+
+    /// [`Self::grow`] where dimensions for which `varies` are known only once the first element is there.
+    fn grow_as_the_first(
+        &mut self,
+        node: &Node,
+        k: usize,
+        element: TensorId,
+        trip: Int,
+        varies: &dyn Fn(&Int) -> bool,
+    ) -> Result<Growth> {
+        let (mut shape, mut symbols) = (vec![], vec![]);
+        for d in self.cx.shape(element) {
+            if !varies(&d) {
+                shape.push(d);
+                continue;
+            }
+            let symbol = Int::symbol("first", Some(0), None);
+            symbols.extend(symbol.as_var().map(|v| (shape.len() + 1, v, d)));
+            shape.push(symbol);
+            let expected = trip.if_eq(0, d, symbol);
+            let what = format!("parts of scan output {k} have different shapes");
+            self.cx.require_equal(expected, d, &what).map_err(|e| at_node(node, e))?;
+        }
+        let mut growth = self.grow(element, trip, &shape);
+        if let Growth::Carried { dims, .. } = &mut growth {
+            *dims = symbols;
+        }
+        Ok(growth)
     }
 
     fn slot_like(&mut self, t: TensorId, shape: Vec<Int>) -> TensorId {
@@ -350,5 +390,11 @@ enum Growth {
     /// Into memory with room for so many of their elements.
     Parts(Int),
     /// Into a tensor that is carried.
-    Carried { init: TensorId, current: TensorId, next: TensorId },
+    Carried {
+        init: TensorId,
+        current: TensorId,
+        next: TensorId,
+        /// Axes of the result whose size the first element gives: symbol while the loop runs, size of an element.
+        dims: Vec<(usize, VarId, Int)>,
+    },
 }

@@ -25,11 +25,14 @@ use std::sync::Arc;
 
 pub use report::{Kind, Report, Rule, Split};
 
-/// Mends a module in place.
+/// Most nodes that writing out the loops of one module may make, if nobody says otherwise.
+pub const UNROLL: usize = 6_000;
+
+/// Mends a module in place; `unroll` is the most nodes that writing out its loops may make.
 ///
 /// # Errors
 /// Only what makes the module invalid; nodes that are not supported stay and are named by later stages.
-pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
+pub fn mend(module: &mut Module, dims: &Dims, unroll: usize) -> Result<Report> {
     let mut m = Mender {
         facts: Expander::new(dims),
         replace: Substitution::new(),
@@ -37,7 +40,7 @@ pub fn mend(module: &mut Module, dims: &Dims) -> Result<Report> {
         report: Report::default(),
         invalid: 0,
         trials: MOST_TRIALS,
-        budget: unroll::BUDGET,
+        budget: unroll,
         looped: false,
     };
     m.report.note_all(&module.main);

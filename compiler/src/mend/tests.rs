@@ -28,7 +28,7 @@ fn mended(m: ModelProto) -> (Vec<String>, Report, Module) {
     crate::sym::reset();
     crate::te::expr::reset();
     let mut module = import(m).unwrap();
-    let report = mend(&mut module, &Dims::new()).unwrap();
+    let report = mend(&mut module, &Dims::new(), UNROLL).unwrap();
     module.verify(crate::error::Stage::Mend).unwrap();
     let mut ops = vec![];
     module.main.walk(&mut |n| ops.push(n.op_type.clone()));
@@ -56,7 +56,7 @@ fn a_place_outside_of_a_sequence_is_an_error() {
     let nodes = vec![node("SequenceConstruct", &["x", "c"], &["s"]), node("SequenceAt", &["s", "p"], &["y"])];
     let m = model_with(nodes, vec![ints("p", &[2], true)]);
     let mut module = import(m).unwrap();
-    let message = mend(&mut module, &Dims::new()).unwrap_err().to_string();
+    let message = mend(&mut module, &Dims::new(), UNROLL).unwrap_err().to_string();
     assert!(message.contains("position 2 is outside of the sequence of 2"), "{message}");
 }
 

@@ -10,8 +10,6 @@ use super::{Container, Mender, emit};
 use crate::error::Result;
 use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId, ValueType};
 
-/// Most nodes that writing out one module may make.
-pub(super) const BUDGET: usize = 6_000;
 /// A trip under a condition costs this many times its nodes: it is a branch and copies what is carried.
 const CONDITIONAL: usize = 8;
 

@@ -23,6 +23,8 @@ pub struct Options {
     pub target: Cpu,
     /// Sizes of symbolic dimensions.
     pub dims: Dims,
+    /// Most nodes that writing out loops may make; a loop that would make more stays a loop.
+    pub unroll: usize,
     /// Texts of intermediate stages to keep.
     pub emit: Vec<Emit>,
 }
@@ -30,7 +32,7 @@ pub struct Options {
 impl Options {
     /// Packs for `target`, symbolic dimensions left open.
     pub fn new(target: Cpu) -> Options {
-        Options { target, dims: Dims::new(), emit: vec![] }
+        Options { target, dims: Dims::new(), unroll: mend::UNROLL, emit: vec![] }
     }
 }
 
@@ -144,7 +146,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let nodes = module.node_count();
     emit(Emit::Graph, &|| module.to_string());
     progress("mending", 0, nodes);
-    let report = mend::mend(&mut module, &options.dims)?;
+    let report = mend::mend(&mut module, &options.dims, options.unroll)?;
     emit(Emit::Mended, &|| module.to_string());
     // The scratch program of mending shares no handles with what follows.
     sym::reset();
@@ -288,6 +290,7 @@ fn file(
     build.update(env!("CARGO_PKG_VERSION").as_bytes());
     build.update(cpu.name.as_bytes());
     build.update(&cpu.features.0.to_le_bytes());
+    build.update(&(options.unroll as u64).to_le_bytes());
     for (a, b) in &dims {
         build.update(a.as_bytes());
         build.update(b.as_bytes());

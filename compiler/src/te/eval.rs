@@ -96,7 +96,7 @@ impl Run<'_> {
             Def::Input(k) => bits = inputs[*k].bits.clone(),
             Def::Const(bytes) => return Ok(Array::from_bytes(dtype, shape, bytes)),
             Def::View(base) => bits = self.arrays[base].bits.clone(),
-            Def::Slot => return Err("a slot".into()),
+            Def::Slot | Def::Parts(_) => return Err("a slot".into()),
             Def::Custom(custom, k) => return Ok(self.custom(custom)?.swap_remove(*k)),
             Def::Map { vars, body } => {
                 for index in space(&sizes) {

@@ -24,6 +24,10 @@ pub(crate) struct Args {
     /// Pack for this target instead of this machine
     #[arg(long, value_name = "NAME")]
     target: Option<String>,
+
+    /// Most nodes that writing out loops may make
+    #[arg(long, value_name = "NODES", default_value_t = compiler::mend::UNROLL)]
+    unroll: usize,
 }
 
 #[derive(Deserialize)]
@@ -52,7 +56,8 @@ struct Answer {
 
 /// Serves standard input until it ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let target = graphmend::host::target(args.target.as_deref())?;
+    let mut options = compiler::pack::Options::new(graphmend::host::target(args.target.as_deref())?);
+    options.unroll = args.unroll;
     // A fault of the compiler is an answer, not the end of the service, and not a backtrace on the terminal.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = io::stdout().lock();
@@ -62,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         let request: Request = serde_json::from_str(&line).context("a line that is no request")?;
-        let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &target))).unwrap_or_else(|payload| {
+        let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &options))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<String>().cloned();
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             Answer {
@@ -78,9 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn answer(request: &Request, target: &graphmend::targets::Cpu) -> Answer {
-    let options = compiler::pack::Options::new(*target);
-    let packed = match compiler::pack_file(&request.model, &options, &mut |_, _, _| {}) {
+fn answer(request: &Request, options: &compiler::pack::Options) -> Answer {
+    let packed = match compiler::pack_file(&request.model, options, &mut |_, _, _| {}) {
         Ok(p) => p,
         Err(e) => {
             let status = if e.is_refusal() { "refused" } else { "error" };
