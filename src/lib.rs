@@ -16,6 +16,7 @@
 //! default, adds the compiler. Firmware uses `graphmend_runtime` without features.
 #![forbid(unsafe_code)]
 
+pub mod border;
 #[cfg(feature = "host")]
 pub mod host;
 pub mod npy;

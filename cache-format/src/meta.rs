@@ -1,8 +1,28 @@
 //! The cold sections: META and DEBUG, in postcard. Read by tools and for messages, never by a run.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+
+/// How a declared input or output of the model is held in the file's tensors.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Border {
+    /// A tensor is itself.
+    Tensor,
+    /// A sequence of this length: a tensor for each member.
+    List(u32),
+    /// A sequence: one tensor, the members along its first axis.
+    Stack,
+    /// A sequence: the elements of all members one after another; then a row of 9 `i64` for each member, its rank and its
+    /// sizes, with 1 for sizes beyond the rank.
+    Ragged,
+    /// An optional without value: no tensor.
+    Absent,
+    /// An optional: a scalar truth value, then the value, which is zeros where it is not there. Nothing more for a
+    /// value of a type that is not supported.
+    Maybe(Option<Box<Border>>),
+}
 
 /// Description of the file for people and tools (section META). Names and shapes of inputs and outputs are in TENSORS.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -21,6 +41,10 @@ pub struct Meta {
     pub report: String,
     /// The mending report as JSON.
     pub report_json: String,
+    /// Inputs as the model declares them: name, and how each is held. Empty if all are tensors.
+    pub inputs: Vec<(String, Border)>,
+    /// Outputs, likewise.
+    pub outputs: Vec<(String, Border)>,
 }
 
 /// Names for people (section DEBUG, one per variant). Each list may be shorter than what it names.

@@ -26,6 +26,13 @@ pub(crate) struct Entered {
     carried: Vec<Entry>,
 }
 
+impl Entered {
+    /// May it change from trip to trip?
+    pub(crate) fn is_inner(&self, i: Int) -> bool {
+        free_vars(i).iter().any(|v| *v > self.mark)
+    }
+}
+
 /// A carried value.
 struct Entry {
     init: TensorId,
@@ -234,7 +241,7 @@ impl Expander<'_> {
         let mut growing = vec![];
         for (k, element) in results[1 + entered.carried.len()..].iter().enumerate() {
             let shape = self.cx.shape(*element);
-            let varies = |d: &Int| free_vars(*d).iter().any(|v| *v > entered.mark);
+            let varies = |d: &Int| entered.is_inner(*d);
             if shape.iter().any(varies) {
                 growing.push(self.grow_as_the_first(node, k, *element, Int::var(entered.trip), &varies)?);
                 continue;

@@ -5,6 +5,8 @@ mod flex;
 mod hoist;
 mod looped;
 
+pub(crate) use looped::Varying;
+
 use crate::error::{Collector, Error, Result, Stage};
 use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};
 use crate::mend::trap;
@@ -110,7 +112,7 @@ impl<'d> Expander<'d> {
         let label = match d {
             DimDecl::Fixed(n) => return Ok(Int::new(*n as i64)),
             DimDecl::Named(n) if n.chars().any(|c| c.is_alphabetic()) => Some(n.clone()),
-            DimDecl::Named(_) | DimDecl::Unknown => None,
+            DimDecl::Named(_) | DimDecl::Unknown | DimDecl::Count => None,
         };
         let key = label.clone().unwrap_or_else(|| format!("{name}.{axis}"));
         if let Some(known) = self.symbols.get(&key) {
@@ -120,7 +122,7 @@ impl<'d> Expander<'d> {
         let size = match self.dims.get(&key) {
             Some(Dim::Fixed(n)) => Int::new(*n as i64),
             Some(Dim::Range(lo, hi)) => Int::symbol(&key, Some((*lo).max(1) as i64), Some(*hi as i64)),
-            None => Int::symbol(&key, Some(1), None),
+            None => Int::symbol(&key, Some(i64::from(*d != DimDecl::Count)), None),
         };
         if let Some(v) = size.as_var() {
             self.cx.program.dim_vars.insert(v, (input, axis));

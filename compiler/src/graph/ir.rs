@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::graph::{TensorData, Value, ValueType};
+use graphmend_cache_format::meta::Border;
 
 /// A value of a module, unique over all its regions: an index into [`Module::values`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -39,6 +40,17 @@ pub struct Module {
     pub outputs: Vec<OutputDecl>,
     /// Calls of model-local functions that importing has inlined.
     pub inlined_calls: usize,
+    /// What tensors at the border stand for, once mending has put them in the place of sequences and optionals.
+    pub borders: Borders,
+}
+
+/// The declared inputs and outputs of a model: name, and how it is held in tensors.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Borders {
+    /// Inputs, in order.
+    pub inputs: Vec<(String, Border)>,
+    /// Outputs, in order.
+    pub outputs: Vec<(String, Border)>,
 }
 
 /// Name and declared type of an output of the model.

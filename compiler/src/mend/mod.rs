@@ -4,12 +4,16 @@
 //! shapes, and the values of shape computations. With these facts each rule (one file each) decides about the nodes that
 //! split a model: `If`, `Loop`, sequences, optionals. Whatever is left keeps its meaning and is compiled as it is.
 
+mod border;
+mod branch;
 mod carry;
 mod choose;
 mod emit;
 mod fold;
+mod forms;
 mod native;
 mod optional;
+mod ragged;
 mod report;
 mod scan;
 mod sequence;
@@ -17,12 +21,13 @@ mod stack;
 pub mod trap;
 mod unroll;
 
-use crate::error::{Collector, Error, Result};
+use crate::error::Result;
 use crate::expand::{Dims, Expander};
 use crate::graph::{Module, Node, Region, Substitution, TensorData, ValueId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ragged::Ragged;
 pub use report::{Kind, Report, Rule, Split};
 
 /// Most nodes that writing out the loops of one module may make, if nobody says otherwise.
@@ -44,24 +49,13 @@ pub fn mend(module: &mut Module, dims: &Dims, unroll: usize) -> Result<Report> {
         looped: false,
     };
     m.report.note_all(&module.main);
+    m.take_in(module);
     // Inputs of types that are not supported are named by the expansion.
     let _ = m.facts.inputs(module);
     let region = std::mem::take(&mut module.main);
-    module.main = m.region(module, region)?;
-    for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
-        if let Some(container) = m.containers.get(id) {
-            let what = match container {
-                Container::Sequence(_) | Container::Stack(_) => "a sequence",
-                Container::Optional(_) => "an optional",
-            };
-            let name = &decl.name;
-            return Err(Error::unsupported(
-                "",
-                "",
-                format!("output '{name}' is {what}, which is not supported: only tensors are"),
-            ));
-        }
-    }
+    let mut region = m.region(module, region)?;
+    m.give_out(module, &mut region)?;
+    module.main = region;
     sweep(&mut module.main);
     m.report.note_rest(&module.main);
     Ok(m.report)
@@ -80,8 +74,18 @@ enum Container {
     Sequence(Vec<ValueId>),
     /// Its members are the parts of a tensor along its first axis; their number may be known only from data.
     Stack(ValueId),
+    /// Its members have any shapes.
+    Ragged(Ragged),
     /// A tensor or a sequence, or nothing.
     Optional(Option<ValueId>),
+    /// A tensor or a sequence, if `present`, a truth value known only from data. Nothing for one of a type that is not
+    /// supported.
+    Maybe {
+        /// Is it there?
+        present: ValueId,
+        /// What it is.
+        content: Option<ValueId>,
+    },
 }
 
 /// The walk's state.
@@ -175,27 +179,6 @@ impl Mender<'_> {
             self.facts.poisoned.extend(node.wanted_outputs());
         }
         out.nodes.push(node);
-    }
-
-    /// Keeps a node with regions: they are mended on their own.
-    fn keep_with_regions(&mut self, module: &mut Module, mut node: Node, out: &mut Region) -> Result<()> {
-        for region in node.regions_mut() {
-            let taken = std::mem::take(region);
-            // What a region's own inputs are is not known here.
-            self.facts.poisoned.extend(taken.inputs.iter().copied());
-            self.facts.cx.begin_block();
-            let mended = self.region(module, taken);
-            self.facts.cx.end_block();
-            *region = mended?;
-        }
-        // A branch may be expanded as it is, and then its results have shapes.
-        let mut problems = Collector::new();
-        let known = node.is("If") && self.facts.branch(module, &node, &mut problems).is_ok() && problems.is_empty();
-        if !known {
-            self.facts.poisoned.extend(node.wanted_outputs());
-        }
-        out.nodes.push(node);
-        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rule `optional`: an optional becomes its value, or nothing.
 //!
 //! Side condition: whether there is a value is known while packing, which it is for every optional made within the model and
-//! not chosen by data. Since operator set 18 a plain tensor or sequence may stand where an optional is asked for; it is
-//! there. Optionals that the model takes or gives are refused by name.
+//! not chosen by data. Any other is its value with a truth value beside it. Since operator set 18 a plain tensor or sequence may stand where an optional is asked for; it is
+//! there.
 
 use super::report::Rule;
 use super::{Container, Mender};
@@ -12,6 +12,21 @@ use crate::graph::{Module, Node, Region, TensorData, ValueId};
 impl Mender<'_> {
     /// Mends a node about optionals; `false` if presence is not known and it stays.
     pub(super) fn optional(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
+        if let Some(Container::Maybe { present, content }) =
+            node.input(0).and_then(|v| self.containers.get(&v)).cloned()
+        {
+            match (node.op_type.as_str(), content) {
+                ("OptionalHasElement", _) => self.alias(node, 0, present),
+                ("OptionalGetElement", Some(content)) => {
+                    let check = Node { inputs: vec![Some(present)], ..node.clone() };
+                    self.push_check(&check, true, out);
+                    self.alias(node, 0, content);
+                }
+                _ => return Ok(false),
+            }
+            self.report.settle(node, Rule::Optional);
+            return Ok(true);
+        }
         match node.op_type.as_str() {
             "Optional" => {
                 if let Some(output) = node.output(0) {
@@ -42,7 +57,8 @@ impl Mender<'_> {
     fn content(&self, id: ValueId) -> Option<Option<ValueId>> {
         match self.containers.get(&id) {
             Some(Container::Optional(content)) => Some(*content),
-            Some(Container::Sequence(_) | Container::Stack(_)) => Some(Some(id)),
+            Some(Container::Sequence(_) | Container::Stack(_) | Container::Ragged(_)) => Some(Some(id)),
+            Some(Container::Maybe { .. }) => None,
             None => self.facts.values.contains_key(&id).then_some(Some(id)),
         }
     }

@@ -20,6 +20,13 @@ impl Mender<'_> {
         let Some(given) = node.input(0) else { return Ok(false) };
         let whole = match self.containers.get(&given) {
             Some(Container::Stack(whole)) => *whole,
+            Some(Container::Ragged(r)) => {
+                let mended = self.ragged(module, node, *r, out)?;
+                if mended {
+                    self.report.settle(node, Rule::Sequence);
+                }
+                return Ok(mended);
+            }
             // A place that only data decides.
             Some(Container::Sequence(_)) if matches!(node.op_type.as_str(), "SequenceInsert" | "SequenceErase") => {
                 match self.stack_of(module, node, given, out) {
@@ -58,7 +65,7 @@ impl Mender<'_> {
                     }
                 };
                 let grown = self.emit(module, node, "Concat", &parts, &[("axis", 0)], out);
-                self.is_stack(node, grown);
+                self.is(node, Container::Stack(grown));
             }
             "SequenceErase" => {
                 let shrunk = match node.input(1) {
@@ -77,7 +84,7 @@ impl Mender<'_> {
                         self.emit(module, node, "Concat", &[head, tail], &[("axis", 0)], out)
                     }
                 };
-                self.is_stack(node, shrunk);
+                self.is(node, Container::Stack(shrunk));
             }
             _ => return Ok(false),
         }
@@ -85,9 +92,10 @@ impl Mender<'_> {
         Ok(true)
     }
 
-    fn is_stack(&mut self, node: &Node, whole: ValueId) {
+    /// The node's result is a sequence.
+    pub(super) fn is(&mut self, node: &Node, sequence: Container) {
         if let Some(output) = node.output(0) {
-            self.containers.insert(output, Container::Stack(whole));
+            self.containers.insert(output, sequence);
         }
     }
 
@@ -105,19 +113,8 @@ impl Mender<'_> {
             Container::Sequence(members) if !members.is_empty() && self.alike(&members) => {
                 Some(self.stack(module, node, &members, 0, out))
             }
-            Container::Sequence(_) | Container::Optional(_) => None,
+            _ => None,
         }
-    }
-
-    /// A tensor without members, each of the type and shape of `member`. Nothing if a dimension is open.
-    pub(super) fn no_members(&self, member: ValueId) -> Option<TensorData> {
-        let t = *self.facts.values.get(&member)?;
-        let elem = self.facts.cx.narrow.get(&t).copied().unwrap_or_else(|| ElemType::from(self.facts.cx.dtype(t)));
-        let mut dims = vec![0];
-        for d in self.facts.cx.shape(t) {
-            dims.push(usize::try_from(d.as_const()?).ok()?);
-        }
-        TensorData::new(elem, dims, vec![])
     }
 
     /// The number of members, a scalar.
@@ -127,7 +124,7 @@ impl Mender<'_> {
     }
 
     /// A position, which may count from the end, as one element that counts from the start.
-    fn from_start(
+    pub(super) fn from_start(
         &mut self,
         module: &mut Module,
         node: &Node,
@@ -153,7 +150,7 @@ impl Mender<'_> {
     }
 
     /// Members from one position to before another.
-    fn part(
+    pub(super) fn part(
         &mut self,
         module: &mut Module,
         node: &Node,
@@ -192,12 +189,23 @@ impl Mender<'_> {
         let (made, joined) = emit::node(module, node, "ReduceProd", &[both], &[("keepdims", Attr::Int(1))]);
         self.keep(module, made, out);
         let shape = self.emit(module, node, "Concat", &[before, joined, after], &[("axis", 0)], out);
-        // A size of 0 is meant as it stands.
-        let attrs: &[(&str, i64)] = if node.version >= ALLOW_ZERO { &[("allowzero", 1)] } else { &[] };
-        Ok(Some(self.emit(module, node, "Reshape", &[moved, shape], attrs, out)))
+        Ok(Some(self.reshape(module, node, moved, shape, out)))
     }
 
-    fn slice(
+    /// `value` with a shape in which a size of 0 is meant as it stands.
+    pub(super) fn reshape(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        value: ValueId,
+        shape: ValueId,
+        out: &mut Region,
+    ) -> ValueId {
+        let attrs: &[(&str, i64)] = if node.version >= ALLOW_ZERO { &[("allowzero", 1)] } else { &[] };
+        self.emit(module, node, "Reshape", &[value, shape], attrs, out)
+    }
+
+    pub(super) fn slice(
         &mut self,
         module: &mut Module,
         node: &Node,
@@ -235,7 +243,7 @@ impl Mender<'_> {
         if keep {
             whole = self.unsqueeze(module, node, whole, at + 1, out);
         }
-        self.is_stack(node, whole);
+        self.is(node, Container::Stack(whole));
         self.report.settle(node, Rule::Sequence);
         Ok(true)
     }

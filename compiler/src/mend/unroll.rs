@@ -123,7 +123,7 @@ impl Mender<'_> {
         for d in shape {
             match d {
                 DimDecl::Fixed(n) => dims.push(*n as usize),
-                DimDecl::Named(_) | DimDecl::Unknown => return None,
+                DimDecl::Named(_) | DimDecl::Unknown | DimDecl::Count => return None,
             }
         }
         let data = TensorData::new(*elem, dims, vec![])?;

@@ -245,6 +245,12 @@ fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result
     Ok(out)
 }
 
+/// A note of what the tensors at the border stand for, if not all stand for themselves.
+fn declared(borders: &[(String, meta::Border)]) -> Vec<(String, meta::Border)> {
+    let plain = borders.iter().all(|(_, b)| *b == meta::Border::Tensor);
+    if plain { vec![] } else { borders.to_vec() }
+}
+
 fn file(
     module: &Module,
     program: &Program,
@@ -325,6 +331,8 @@ fn file(
             properties: module.metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             report: report.to_string(),
             report_json,
+            inputs: declared(&module.borders.inputs),
+            outputs: declared(&module.borders.outputs),
         },
     })
 }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use graphmend::npy::{self, Array};
+use graphmend::border::{self, Value};
+use graphmend::cache_format::meta::Border;
+use graphmend::npy::Array;
 use graphmend::{DType, Model, Trust, compiler};
 use serde::{Deserialize, Serialize};
 
@@ -105,32 +107,42 @@ fn run_all(request: &Request, bytes: &[u8]) -> Result<()> {
     fs::write(&path, bytes).with_context(|| path.display().to_string())?;
     let model = Model::open(&path, Trust::Unsigned)?;
     let mut session = model.session()?;
-    let declared: Vec<_> = model.view().inputs().collect();
+    let (inputs, outputs) = (border::inputs(&model), border::outputs(&model));
     for run in &request.runs {
-        if run.inputs.len() > declared.len() {
-            bail!("{} inputs are given, the model has {}", run.inputs.len(), declared.len());
+        if run.inputs.len() > inputs.len() {
+            bail!("{} inputs are given, the model has {}", run.inputs.len(), inputs.len());
         }
+        let mut declared = model.view().inputs();
         let mut arrays = vec![];
-        for (file, tensor) in run.inputs.iter().zip(&declared) {
-            arrays.push(read(file, tensor.dtype)?);
+        for (k, (name, how)) in inputs.iter().enumerate() {
+            let first = arrays.len();
+            let value = match run.inputs.get(k) {
+                Some(file) => Some(Value::read(file).with_context(|| file.display().to_string())?),
+                None if matches!(how, Border::Maybe(_)) => None,
+                None => bail!("input {name} is not given"),
+            };
+            border::flatten(how, value.as_ref(), &mut declared, &mut arrays)
+                .map_err(|e| anyhow!("input {name}: {e}"))?;
+            for (array, tensor) in arrays[first..].iter_mut().zip(model.view().inputs().skip(first)) {
+                if tensor.dtype == DType::BF16 && array.dtype == DType::U16 {
+                    array.dtype = DType::BF16;
+                }
+            }
         }
         let views: Vec<_> = arrays.iter().map(Array::view).collect();
         session.run(&views).map_err(|e| anyhow!(model.explain(e)))?;
+        let mut tensors = vec![];
         for k in 0..model.view().outputs().count() {
-            let mut array = Array::from_view(&session.output(k)?);
-            if array.dtype == DType::BF16 {
+            tensors.push(Array::from_view(&session.output(k)?));
+        }
+        let mut tensors = tensors.into_iter();
+        for (k, (name, how)) in outputs.iter().enumerate() {
+            let mut value = border::gather(how, &mut tensors).map_err(|e| anyhow!("output {name}: {e}"))?;
+            for array in value.arrays_mut().filter(|a| a.dtype == DType::BF16) {
                 array.dtype = DType::U16;
             }
-            npy::write(run.out.join(format!("output_{k}.npy")), &array)?;
+            value.write(&run.out.join(format!("output_{k}")))?;
         }
     }
     Ok(())
-}
-
-fn read(file: &Path, dtype: DType) -> Result<Array> {
-    let mut array = npy::read(file).with_context(|| file.display().to_string())?;
-    if dtype == DType::BF16 && array.dtype == DType::U16 {
-        array.dtype = DType::BF16;
-    }
-    Ok(array)
 }
