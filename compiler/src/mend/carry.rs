@@ -22,8 +22,13 @@ pub(super) enum Carry {
         /// What is added.
         value: ValueId,
     },
-    /// It is held in this form.
-    Held(Form),
+    /// It is held in tensors.
+    Held {
+        /// How.
+        form: Form,
+        /// What the body gives back.
+        result: ValueId,
+    },
 }
 
 /// A loop that carries tensors only.
@@ -78,8 +83,9 @@ impl Mender<'_> {
                 self.replace.replace(inside, whole);
                 inputs.extend(parts.into_iter().map(Some));
                 inner.extend(held);
-                results.push(result);
-                ways.push(Carry::Held(form.clone()));
+                // As many as there are tensors, until the body is mended and these are known.
+                results.extend(vec![result; form.len()]);
+                ways.push(Carry::Held { form: form.clone(), result });
             }
         }
         results.extend(&body.outputs[1 + states..]);

@@ -89,8 +89,9 @@ impl Mender<'_> {
                         return Ok(Attempt::Again);
                     }
                 }
-                Carry::Held(form) => {
-                    let Some(result) = results.next() else { return Ok(Attempt::Stuck) };
+                Carry::Held { form, result } => {
+                    results.by_ref().take(form.len()).for_each(drop);
+                    let result = self.replace.get(*result);
                     let Some(joined) = self.form(result).and_then(|f| form.join(&f)) else { return Ok(Attempt::Stuck) };
                     if !joined.is_like(form) {
                         assumed.forms[k] = Some(joined);
@@ -125,7 +126,7 @@ impl Mender<'_> {
                 Carry::Tensor => outputs.push(*old),
                 Carry::Same(same) => after.push((*old, *same)),
                 Carry::Append { .. } => {}
-                Carry::Held(form) => {
+                Carry::Held { form, .. } => {
                     let parts = self.fresh(module, form);
                     let whole = self.whole(module, form, &parts);
                     outputs.extend(parts.into_iter().map(Some));
