@@ -177,7 +177,7 @@ impl Mender<'_> {
     }
 }
 
-fn sequence_node(of: &Node, op: &str, inputs: &[ValueId], output: ValueId) -> Node {
+pub(super) fn sequence_node(of: &Node, op: &str, inputs: &[ValueId], output: ValueId) -> Node {
     Node {
         name: of.name.clone(),
         domain: ONNX_DOMAIN.into(),

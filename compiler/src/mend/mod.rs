@@ -17,6 +17,7 @@ mod ragged;
 mod report;
 mod scan;
 mod sequence;
+mod split;
 mod stack;
 pub mod trap;
 mod unroll;

@@ -15,7 +15,7 @@ impl Mender<'_> {
     /// Mends a node about such a sequence; `false` if it is about something else.
     pub(super) fn stacked(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
         if node.op_type == "SplitToSequence" {
-            return self.split_evenly(module, node, out);
+            return Ok(self.split_evenly(module, node, out)? || self.split_in_loop(module, node, out)?);
         }
         let Some(given) = node.input(0) else { return Ok(false) };
         let whole = match self.containers.get(&given) {
@@ -217,34 +217,5 @@ impl Mender<'_> {
         let mut bound = |v: i64| self.constant(module, TensorData::from_i64s(&[v]), out);
         let (from, to) = (bound(from), bound(to));
         self.emit(module, node, "Slice", &[of, from, to], &[], out)
-    }
-
-    /// `SplitToSequence` into pieces of size 1 along an axis of open size.
-    fn split_evenly(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
-        let value = node.require_input(0, "the tensor")?;
-        let Some(rank) = self.dims(value).map(|d| d.len()) else { return Ok(false) };
-        let pieces = match node.input(1) {
-            None => true,
-            Some(split) => self.dims(split).is_some_and(|d| d.is_empty()) && self.known_int(split) == Some(1),
-        };
-        if !pieces {
-            return Ok(false);
-        }
-        let keep = node.input(1).is_some() || node.attr_bool("keepdims", true)?;
-        let axis = node.attr_int("axis", 0)?;
-        let at = if axis < 0 { axis + rank as i64 } else { axis };
-        if at < 0 || at >= rank as i64 {
-            return Err(node.invalid(format!("axis {axis} of a tensor of rank {rank}")));
-        }
-        let mut order: Vec<i64> = (0..rank as i64).filter(|k| *k != at).collect();
-        order.insert(0, at);
-        let (made, mut whole) = emit::node(module, node, "Transpose", &[value], &[("perm", Attr::Ints(order))]);
-        self.keep(module, made, out);
-        if keep {
-            whole = self.unsqueeze(module, node, whole, at + 1, out);
-        }
-        self.is(node, Container::Stack(whole));
-        self.report.settle(node, Rule::Sequence);
-        Ok(true)
     }
 }
