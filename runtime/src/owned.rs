@@ -132,12 +132,17 @@ impl<'m> OwnedSession<'m> {
 
     /// Runs the model and tells `observer` of each kernel call (of calls before the arena grew, too).
     pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
+        let mut grown = false;
         loop {
             let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
             session.set_step_limit(self.step_limit);
             match session.run_observed(inputs, observer) {
                 Err(Error::ArenaTooSmall { needed }) if needed > self.arena.len => {
-                    self.arena = Arena::new(needed)?;
+                    // Mostly one size is asked for at the start. A loop that asks for more in each trip starts anew
+                    // only a few times.
+                    let more = if grown { needed.max(self.arena.len.saturating_mul(2)) } else { needed };
+                    self.arena = Arena::new(more).or_else(|_| Arena::new(needed))?;
+                    grown = true;
                 }
                 result => return result,
             }
