@@ -202,6 +202,35 @@ fn a_recurrence_over_an_open_length_multiplies_all_its_inputs_at_once() {
 }
 
 #[test]
+fn an_output_layer_is_deferred_until_after_the_loop() {
+    // h = h + x[t], y[t] = (h * 2) @ w, while the first element of h stays below the limit.
+    let build = |n: &mut Net| {
+        let (x, h, limit) = (n.input("x", &["steps", "2"]), n.input("h", &["2"]), n.input("limit", &[]));
+        let (w, two) = (n.constant(&[2, 2], &[1.0, 1.0, 0.0, 1.0]), n.constant(&[], &[2.0]));
+        let steps = length(n, x);
+        let out = looped(n, Some(steps), None, &[h], 2, |n, v| {
+            let xt = n.node("Gather", &[x, v[0]], &[]);
+            let next = n.node("Add", &[v[2], xt], &[]);
+            let doubled = n.node("Mul", &[next, two], &[]);
+            let (y, first) = (n.node("MatMul", &[doubled, w], &[]), n.int(0));
+            let one = n.node("Gather", &[next, first], &[]);
+            vec![n.node("Less", &[one, limit], &[]), next, y]
+        });
+        out.into_iter().for_each(|v| n.output(v));
+    };
+    let x: (&[usize], &[f32]) = (&[3, 2], &[1.0, 0.0, 1.0, 1.0, 1.0, 2.0]);
+    let h: (&[usize], &[f32]) = (&[2], &[0.0, 1.0]);
+    let out = both(build, &[&[x, h, (&[], &[9.0])], &[x, h, (&[], &[1.5])]]);
+    assert_eq!(out[0], [(vec![2], vec![3.0, 4.0]), (vec![3, 2], vec![2.0, 4.0, 4.0, 8.0, 6.0, 14.0])]);
+    assert_eq!(out[1], [(vec![2], vec![2.0, 2.0]), (vec![2, 2], vec![2.0, 4.0, 4.0, 8.0])]);
+    let mut n = Net::new();
+    build(&mut n);
+    let fused = n.emit(graphmend_compiler::pack::Emit::Fused);
+    let (within, after) = fused.split_once("\n} while").expect("a loop");
+    assert_eq!((within.matches("= sum").count(), after.matches("= sum").count()), (0, 1), "{fused}");
+}
+
+#[test]
 fn a_loop_that_never_ends_meets_the_limit_of_its_session() {
     let mut n = Net::new();
     let x = n.input("x", &["1"]);

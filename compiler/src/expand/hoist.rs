@@ -2,7 +2,8 @@
 //!
 //! Tensors that are the same in all trips are computed before the loop. A contraction that differs from trip to trip only
 //! by the number of the trip (the input part of a recurrent cell) becomes one contraction over all trips, if it is known
-//! that all of them are made.
+//! that all of them are made. One that only a scan output needs (an output layer) is deferred: the loop gives out what it
+//! is computed from, and one contraction over all trips follows the loop.
 
 use crate::sym::{Int, VarId, subst};
 use crate::te::cx::{index_of, index_vars};
@@ -66,6 +67,127 @@ pub(super) fn hoist(
         before.extend(h.cx.end_block().steps);
     }
     (before, rest, Inside { varying: h.varying, own })
+}
+
+/// A scan output that is computed after the loop.
+pub(super) struct Deferred {
+    /// What need not be computed in the loop.
+    tensors: BTreeSet<TensorId>,
+    /// What the loop gives out in its place.
+    pub(super) sources: Vec<TensorId>,
+}
+
+/// How much more than the scan output itself its sources may be.
+const MOST_SOURCES: i64 = 4;
+
+/// Can a scan output be computed after the loop, and is it worth it: does that take a contraction out of the loop?
+/// `needed` are the tensors that the loop needs besides.
+pub(super) fn defer(
+    cx: &Cx,
+    body: &Block,
+    inside: &Inside,
+    needed: &BTreeSet<TensorId>,
+    element: TensorId,
+    is_inner: &dyn Fn(VarId) -> bool,
+    trip: VarId,
+) -> Option<Deferred> {
+    let mut readers: BTreeMap<TensorId, BTreeSet<TensorId>> = BTreeMap::new();
+    let mut kept = needed.clone();
+    note_readers(cx, body, true, &mut readers, &mut kept);
+    kept.extend(cx.program.data_vars.values().map(|(t, _)| *t));
+    let mut d = Deferred { tensors: BTreeSet::new(), sources: vec![] };
+    let mut todo = vec![element];
+    while let Some(t) = todo.pop() {
+        if d.tensors.contains(&t) || d.sources.contains(&t) || !inside.varying.contains(&t) {
+            continue;
+        }
+        let tensor = cx.program.tensor(t);
+        let only_here = readers.get(&t).is_none_or(|rs| rs.iter().all(|r| d.tensors.contains(r)));
+        let mut vars = BTreeSet::new();
+        let mut own: Vec<VarId> = vec![];
+        let mut sources = vec![];
+        let mut plain = true;
+        match &tensor.def {
+            Def::View(base) => sources.push(*base),
+            Def::Map { vars: v, .. } => own.extend(v),
+            Def::Reduce { vars: v, rvars, .. } => own.extend(v.iter().chain(rvars)),
+            _ => plain = false,
+        }
+        for e in crate::fuse::uses::exprs(&tensor.def) {
+            expr::collect_vars(e, &mut vars);
+            for (source, index) in expr::loads(e) {
+                sources.push(source);
+                plain &= !index.iter().any(|i| has_data(*i));
+            }
+        }
+        let changes = |v: &VarId| *v != trip && !own.contains(v) && is_inner(*v);
+        if plain && only_here && !kept.contains(&t) && !vars.iter().any(changes) {
+            d.tensors.insert(t);
+            todo.extend(sources);
+        } else if t != element && inside.own.contains(&t) {
+            d.sources.push(t);
+        } else {
+            return None;
+        }
+    }
+    let size = |t: &TensorId| cx.numel(*t).as_const();
+    let sources = d.sources.iter().map(size).sum::<Option<i64>>()?;
+    let contraction = |t: &TensorId| crate::lower::contract::recognise(&cx.program, *t).is_some();
+    let worth = sources > 0 && sources <= size(&element)?.checked_mul(MOST_SOURCES)?;
+    (worth && d.tensors.iter().any(contraction)).then_some(d)
+}
+
+fn note_readers(
+    cx: &Cx,
+    block: &Block,
+    top: bool,
+    readers: &mut BTreeMap<TensorId, BTreeSet<TensorId>>,
+    kept: &mut BTreeSet<TensorId>,
+) {
+    for step in &block.steps {
+        match step {
+            Step::Define(t) => {
+                let def = &cx.program.tensor(*t).def;
+                let mut sources: Vec<TensorId> =
+                    crate::fuse::uses::exprs(def).iter().flat_map(|e| expr::loads(*e)).map(|(s, _)| s).collect();
+                match def {
+                    Def::View(base) => sources.push(*base),
+                    Def::Custom(c, _) => sources.extend(&c.inputs),
+                    _ => {}
+                }
+                for s in sources {
+                    readers.entry(s).or_default().insert(*t);
+                    if !top {
+                        kept.insert(s);
+                    }
+                }
+            }
+            Step::Check(_) => {}
+            Step::If { then, then_results, other, other_results, .. } => {
+                kept.extend(then_results.iter().chain(other_results));
+                note_readers(cx, then, false, readers, kept);
+                note_readers(cx, other, false, readers, kept);
+            }
+            Step::Loop(l) => {
+                kept.extend(l.carried.iter().flat_map(|c| [c.init, c.next]).chain(l.scans.iter().map(|s| s.element)));
+                note_readers(cx, &l.body, false, readers, kept);
+            }
+        }
+    }
+}
+
+/// A deferred scan output, of which `given` holds the sources' values in all `trips`.
+pub(super) fn compute_deferred(
+    cx: &mut Cx,
+    d: &Deferred,
+    element: TensorId,
+    given: BTreeMap<TensorId, TensorId>,
+    (mark, trip): (VarId, VarId),
+    trips: Int,
+) -> TensorId {
+    let by_trip = d.tensors.iter().chain(&d.sources).copied().collect();
+    let mut h = Hoist { cx, mark, trip, varying: BTreeSet::new(), by_trip, lifted: given };
+    h.lift(element, trips)
 }
 
 /// How a tensor differs between trips.

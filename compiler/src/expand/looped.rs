@@ -10,6 +10,7 @@ use crate::graph::{Module, Node, Region, ValueId};
 use crate::sym::{Int, VarId, VarInfo, free_vars};
 use crate::te::program::{Carried, CarriedDim, Def, Loop, Scan, Step};
 use crate::te::{Block, TensorId, expr};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A trip count from which on there is no limit that matters.
 const NO_LIMIT: i64 = 1 << 48;
@@ -238,8 +239,24 @@ impl Expander<'_> {
             made.push(Some(next));
             after.push(None);
         }
+        let elements = &results[1 + entered.carried.len()..];
+        let mut needed: BTreeSet<TensorId> = made.iter().flatten().map(|t| self.base(*t)).collect();
+        needed.extend([results[0], self.base(results[0])]);
+        needed.extend(made.iter().flatten());
+        let is_inner = |v: VarId| v > entered.mark;
+        let mut deferred = vec![];
+        let mut scanned: Vec<TensorId> = vec![];
+        for (k, element) in elements.iter().enumerate() {
+            let others = elements.iter().enumerate().filter(|(j, _)| *j != k).map(|(_, e)| *e);
+            let needed = needed.iter().copied().chain(others).collect();
+            let found = hoist::defer(&self.cx, &body, &inside, &needed, *element, &is_inner, entered.trip);
+            let own = std::slice::from_ref(element);
+            let given = found.as_ref().map_or(own, |d| &d.sources);
+            scanned.extend(given.iter().filter(|t| !scanned.contains(t)).copied().collect::<Vec<_>>());
+            deferred.push(found);
+        }
         let mut growing = vec![];
-        for (k, element) in results[1 + entered.carried.len()..].iter().enumerate() {
+        for (k, element) in scanned.iter().enumerate() {
             let shape = self.cx.shape(*element);
             let varies = |d: &Int| entered.is_inner(*d);
             if shape.iter().any(varies) {
@@ -249,13 +266,12 @@ impl Expander<'_> {
             let size = Int::product(&shape) * self.cx.dtype(*element).size();
             let room = match (early, entered.most) {
                 (false, Some(most)) => Some(most),
-                (true, Some(most)) => most
-                    .bounds()
-                    .hi
-                    .filter(|m| {
-                        size.bounds().hi.and_then(|s| s.checked_mul(*m)).is_some_and(|bytes| bytes <= MOST_ROOM)
-                    })
-                    .map(|_| most),
+                (true, Some(most)) => {
+                    let few = |m: i64| size.bounds().hi.and_then(|s| s.checked_mul(m)).is_some_and(|n| n <= MOST_ROOM);
+                    // As long as an input is: there is room for that much.
+                    let by_inputs = || free_vars(most).iter().all(|v| self.cx.program.dim_vars.contains_key(v));
+                    Some(most).filter(|m| m.bounds().hi.map_or_else(by_inputs, few))
+                }
                 (_, None) => None,
             };
             growing.push(match room {
@@ -286,10 +302,11 @@ impl Expander<'_> {
             l.carried.push(Carried { current: entry.current, init: entry.init, next, result });
             after[k] = Some(result);
         }
-        for (element, growth) in results[1 + entered.carried.len()..].iter().zip(growing) {
+        let mut all = BTreeMap::new();
+        for (element, growth) in scanned.iter().zip(growing) {
             let mut shape = self.cx.shape(*element);
             shape.insert(0, count);
-            after.push(Some(match growth {
+            let result = match growth {
                 Growth::Parts(room) => {
                     let result = self.cx.define(self.cx.dtype(*element), shape, Def::Parts(room));
                     l.scans.push(Scan { element: *element, result });
@@ -306,6 +323,19 @@ impl Expander<'_> {
                     l.carried.push(Carried { current, init, next, result });
                     result
                 }
+            };
+            all.insert(*element, result);
+        }
+        let trip = entered.trip;
+        self.cx.push_control(Step::Loop(Box::new(l)));
+        for (element, deferred) in elements.iter().zip(deferred) {
+            after.push(Some(match deferred {
+                None => all[element],
+                Some(d) => {
+                    let given = d.sources.iter().map(|t| (*t, all[t])).collect();
+                    let t = hoist::compute_deferred(&mut self.cx, &d, *element, given, (entered.mark, trip), count);
+                    self.like(t, *element)
+                }
             }));
         }
         for (id, t) in node.outputs.iter().zip(after) {
@@ -313,7 +343,6 @@ impl Expander<'_> {
                 self.values.insert(*id, t);
             }
         }
-        self.cx.push_control(Step::Loop(Box::new(l)));
         Ok(())
     }
 

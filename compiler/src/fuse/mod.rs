@@ -13,6 +13,7 @@ pub mod uses;
 
 use crate::sym::{Int, VarId};
 use crate::te::{self, Check, Custom, Expr, Program, TensorId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What one kernel computes.
@@ -112,6 +113,8 @@ pub struct Fused {
     pub program: Program,
     /// The steps.
     pub steps: Vec<Step>,
+    /// Tensors that are needed and have not disappeared into their users.
+    pub stored: BTreeSet<TensorId>,
     /// How many maps disappeared into their users.
     pub inlined: usize,
 }
@@ -122,5 +125,5 @@ pub fn fuse(program: Program) -> Fused {
     let (mut program, stored, inlined) = inline::inline(program, &uses);
     constants::fold(&mut program, &stored);
     let steps = group::group(&program, &stored);
-    Fused { program, steps, inlined }
+    Fused { program, steps, stored, inlined }
 }

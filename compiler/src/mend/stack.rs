@@ -56,7 +56,7 @@ impl Mender<'_> {
                 let parts = match node.input(2) {
                     None => vec![whole, one],
                     Some(at) => {
-                        let at = self.from_start(module, node, whole, at, out);
+                        let at = self.counted_from_start(module, node, whole, at, out);
                         let (head, tail) = (
                             self.part(module, node, whole, None, Some(at), out),
                             self.part(module, node, whole, Some(at), None, out),
@@ -74,7 +74,7 @@ impl Mender<'_> {
                         self.part(module, node, whole, None, Some(end), out)
                     }
                     Some(at) => {
-                        let at = self.from_start(module, node, whole, at, out);
+                        let at = self.counted_from_start(module, node, whole, at, out);
                         let one = self.constant(module, TensorData::from_i64s(&[1]), out);
                         let after = self.emit(module, node, "Add", &[at, one], &[], out);
                         let (head, tail) = (
@@ -124,7 +124,7 @@ impl Mender<'_> {
     }
 
     /// A position, which may count from the end, as one element that counts from the start.
-    pub(super) fn from_start(
+    pub(super) fn counted_from_start(
         &mut self,
         module: &mut Module,
         node: &Node,

@@ -155,7 +155,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let program = expand::expand(&module, &options.dims)?;
     progress("fusing", 0, nodes);
     let fused = fuse::fuse(program);
-    emit(Emit::Fused, &|| te::text::program(&fused.program));
+    emit(Emit::Fused, &|| te::text::program(&fused.program, &|t| fused.stored.contains(&t)));
     let planned = plan::plan(&fused, &mut |p, u| lower_unit(p, cpu, u));
     emit(Emit::Kernels, &|| planned.kernels.iter().map(Kernel::to_string).collect::<Vec<_>>().join("\n"));
     let target = Target::from(cpu);

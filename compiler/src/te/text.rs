@@ -1,7 +1,7 @@
 //! Text form of expressions and programs.
 
 use super::expr::{Expr, Func2, Node};
-use super::program::{Block, Check, Def, Program, Step};
+use super::program::{Block, Check, Def, Program, Step, TensorId};
 use crate::dtype::DType;
 use crate::kernel::ir::{Cmp, Imm};
 use core::fmt::{Formatter, Result, Write};
@@ -68,19 +68,20 @@ fn imm(c: Imm, f: &mut Formatter<'_>) -> Result {
     }
 }
 
-/// The whole program, a definition a line.
-pub fn program(p: &Program) -> String {
+/// The whole program, a definition a line; of tensors, those that are `wanted`.
+pub fn program(p: &Program, wanted: &dyn Fn(TensorId) -> bool) -> String {
     let mut out = String::new();
-    block(p, &p.main, 0, &mut out);
+    block(p, &p.main, wanted, 0, &mut out);
     let names: Vec<String> = p.outputs.iter().map(|t| format!("t{}", t.0)).collect();
     let _ = writeln!(out, "return {}", names.join(", "));
     out
 }
 
-fn block(p: &Program, b: &Block, depth: usize, out: &mut String) {
+fn block(p: &Program, b: &Block, wanted: &dyn Fn(TensorId) -> bool, depth: usize, out: &mut String) {
     let pad = "  ".repeat(depth);
     for step in &b.steps {
         let _ = match step {
+            Step::Define(t) if !wanted(*t) => Ok(()),
             Step::Define(t) => {
                 let t_ = &p.tensors[t.0 as usize];
                 let shape: Vec<String> = t_.shape.iter().map(|d| d.to_string()).collect();
@@ -112,9 +113,9 @@ fn block(p: &Program, b: &Block, depth: usize, out: &mut String) {
             },
             Step::If { cond, then, then_results, other, other_results, results, .. } => {
                 let _ = writeln!(out, "{pad}if {cond} {{");
-                block(p, then, depth + 1, out);
+                block(p, then, wanted, depth + 1, out);
                 let _ = writeln!(out, "{pad}  give {then_results:?}\n{pad}}} else {{");
-                block(p, other, depth + 1, out);
+                block(p, other, wanted, depth + 1, out);
                 writeln!(out, "{pad}  give {other_results:?}\n{pad}}} -> {results:?}")
             }
             Step::Loop(l) => {
@@ -127,7 +128,7 @@ fn block(p: &Program, b: &Block, depth: usize, out: &mut String) {
                 for d in &l.dims {
                     let _ = writeln!(out, "{pad}  carry {} from {}", d.current, d.init);
                 }
-                block(p, &l.body, depth + 1, out);
+                block(p, &l.body, wanted, depth + 1, out);
                 for c in &l.carried {
                     let _ = writeln!(out, "{pad}  t{} = t{}, at last t{}", c.current.0, c.next.0, c.result.0);
                 }
