@@ -16,6 +16,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Exit statuses besides 0; clap itself exits with 2 for wrong usage.
 const ERROR: u8 = 1;
 const REFUSED: u8 = 3;
+const DIFFERS: u8 = 4;
+const NOT_COMPARED: u8 = 5;
 
 #[derive(Parser)]
 #[command(
@@ -23,7 +25,8 @@ const REFUSED: u8 = 3;
     version,
     about = "Compiles an ONNX model into one file of native kernels that graphmend-run maps and runs",
     after_help = "\
-Exit status: 0 success, 1 error, 2 wrong usage, 3 the model needs something that is not supported (all of it is named).
+Exit status: 0 success, 1 error, 2 wrong usage, 3 the model needs something that is not supported (all of it is named);
+with --check also 4 an output differs from tract's, 5 nothing could be compared. The packed model is written all the same.
 
 Examples:
   graphmend-pack silero_vad.onnx                       writes silero_vad.gmc for this machine
@@ -148,13 +151,14 @@ fn parse_emit(text: &str) -> Result<(Stage, Option<PathBuf>), String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let level = match cli.verbose {
-        0 => "warn",
+        // tract warns of every model with a newer operator set.
+        0 => "warn,tract=error",
         1 => "info",
         _ => "debug",
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             let refused =
                 error.downcast_ref::<compiler::error::Error>().is_some_and(compiler::error::Error::is_refusal);
@@ -171,9 +175,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<()> {
+fn run(cli: &Cli) -> Result<ExitCode> {
     if cli.list_targets {
-        return list_targets(cli.json);
+        list_targets(cli.json)?;
+        return Ok(ExitCode::SUCCESS);
     }
     #[cfg(not(feature = "check"))]
     if cli.check {
@@ -222,12 +227,13 @@ fn run(cli: &Cli) -> Result<()> {
     if let Some(path) = &cli.emit_onnx {
         compiler::onnx::write::write_file(&packed.mended, path)?;
     }
-    let worst = if cli.check { Some(check(&packed)?) } else { None };
+    let checked = if cli.check { Some(check(&packed)?) } else { None };
     if cli.json {
         println!(
             "{}",
             serde_json::to_string(&Answer {
-                status: "ok",
+                status: checked.as_ref().map_or("ok", |c| c.status),
+                message: checked.as_ref().map(|c| c.message.as_str()),
                 file: &output,
                 summary: &packed.summary,
                 report: &packed.report
@@ -235,20 +241,56 @@ fn run(cli: &Cli) -> Result<()> {
         );
     } else if !cli.quiet {
         print_summary(&output, &packed, cli.report);
-        if let Some(worst) = worst {
-            println!("check     agrees with tract; largest difference {worst:.1e} of the largest element");
-        }
     }
-    Ok(())
+    let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
+    if checked.exit != 0 {
+        eprintln!("graphmend-pack: --check: {}", checked.message);
+    } else if !cli.json && !cli.quiet {
+        println!("check     {}", checked.message);
+    }
+    Ok(ExitCode::from(checked.exit))
+}
+
+/// What came of `--check`.
+struct Checked {
+    status: &'static str,
+    exit: u8,
+    message: String,
 }
 
 #[cfg(feature = "check")]
-fn check(packed: &Packed) -> Result<f64> {
-    Ok(compiler::check::check(packed)?)
+fn check(packed: &Packed) -> Result<Checked> {
+    Ok(Checked::of(compiler::check::check(packed)?))
+}
+
+#[cfg(feature = "check")]
+impl Checked {
+    fn of(outcome: compiler::check::Outcome) -> Checked {
+        use compiler::check::Outcome;
+        match outcome {
+            Outcome::Agrees { largest, runs, left_out, inputs } => {
+                let left_out = match left_out {
+                    0 => String::new(),
+                    n => format!(" (the packed model did not take the inputs of {n} more)"),
+                };
+                let message = format!(
+                    "agrees with tract in {runs} runs{left_out} with inputs {inputs}; largest difference {largest:.1e} of \
+                     the largest element"
+                );
+                Checked { status: "ok", exit: 0, message }
+            }
+            Outcome::Differs(what) => {
+                Checked { status: "differs", exit: DIFFERS, message: format!("differs from tract: {what}") }
+            }
+            Outcome::NotCompared(why) => {
+                Checked { status: "not compared", exit: NOT_COMPARED, message: format!("nothing was compared: {why}") }
+            }
+        }
+    }
 }
 
 #[cfg(not(feature = "check"))]
-fn check(_: &Packed) -> Result<f64> {
+fn check(_: &Packed) -> Result<Checked> {
     bail!(NO_CHECK)
 }
 
@@ -258,6 +300,8 @@ const NO_CHECK: &str = "--check: built without the check feature: cargo install 
 #[derive(serde::Serialize)]
 struct Answer<'a> {
     status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
     file: &'a Path,
     summary: &'a pack::Summary,
     report: &'a compiler::mend::Report,
@@ -329,4 +373,30 @@ fn list_targets(json: bool) -> Result<()> {
         println!("{:<14} {:<8} {}", l.name, l.arch, l.description);
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "check"))]
+mod tests {
+    use super::*;
+    use graphmend::compiler::check::Outcome;
+
+    #[test]
+    fn each_outcome_of_a_check_has_its_status() {
+        let agrees = Outcome::Agrees { largest: 2e-7, runs: 3, left_out: 1, inputs: "x [2, 4]".into() };
+        let cases = [
+            (
+                agrees,
+                0,
+                "ok",
+                "agrees with tract in 3 runs (the packed model did not take the inputs of 1 more) with inputs x [2, 4]; \
+                 largest difference 2.0e-7 of the largest element",
+            ),
+            (Outcome::Differs("output 'y' …".into()), 4, "differs", "differs from tract: output 'y' …"),
+            (Outcome::NotCompared("tract …".into()), 5, "not compared", "nothing was compared: tract …"),
+        ];
+        for (outcome, exit, status, message) in cases {
+            let checked = Checked::of(outcome);
+            assert_eq!((checked.exit, checked.status, checked.message.as_str()), (exit, status, message));
+        }
+    }
 }

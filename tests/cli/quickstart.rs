@@ -4,9 +4,9 @@ use std::process::Command;
 
 use crate::{Folder, graphmend_run, stdout};
 
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart");
+pub(crate) const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/quickstart");
 
-fn graphmend_pack(args: &[&dyn AsRef<std::ffi::OsStr>]) -> std::process::Output {
+pub(crate) fn graphmend_pack(args: &[&dyn AsRef<std::ffi::OsStr>]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_graphmend-pack")).args(args.iter().map(|a| a.as_ref())).output().unwrap()
 }
 

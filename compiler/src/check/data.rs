@@ -1,10 +1,9 @@
 //! Random inputs, in the forms that both engines take.
 
+use std::ops::Range;
+
 use graphmend_runtime::{DType, TensorRef};
 use tract_onnx::prelude::{Tensor, TractResult};
-
-/// Integers are drawn from `0..INTEGERS`: valid as indices, lengths and classes of most models.
-const INTEGERS: u64 = 4;
 
 /// A sequence of pseudo-random numbers (splitmix64).
 pub(super) struct Random(u64);
@@ -27,17 +26,20 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    fn int(&mut self) -> u8 {
-        (self.next() % INTEGERS) as u8
+    /// One of a range that is not empty.
+    fn int(&mut self, range: &Range<i64>) -> i64 {
+        range.start.wrapping_add((self.next() % range.start.abs_diff(range.end).max(1)) as i64)
     }
 }
 
 /// An input and its elements.
+#[derive(Clone)]
 pub(super) struct Input {
     shape: Vec<usize>,
     values: Values,
 }
 
+#[derive(Clone)]
 enum Values {
     Bool(Vec<bool>),
     I8(Vec<i8>),
@@ -55,25 +57,31 @@ enum Values {
 }
 
 impl Input {
-    /// Random elements for a shape.
-    pub(super) fn random(dtype: DType, shape: &[usize], random: &mut Random) -> Input {
+    /// Random elements for a shape; integers out of a range, cut to the type.
+    pub(super) fn random(dtype: DType, shape: &[usize], integers: Range<i64>, random: &mut Random) -> Input {
         let n = 0..shape.iter().product();
+        let int = |random: &mut Random| random.int(&integers);
         let values = match dtype {
-            DType::Bool => Values::Bool(n.map(|_| random.int() & 1 == 1).collect()),
-            DType::I8 => Values::I8(n.map(|_| random.int() as i8).collect()),
-            DType::I16 => Values::I16(n.map(|_| random.int().into()).collect()),
-            DType::I32 => Values::I32(n.map(|_| random.int().into()).collect()),
-            DType::I64 => Values::I64(n.map(|_| random.int().into()).collect()),
-            DType::U8 => Values::U8(n.map(|_| random.int()).collect()),
-            DType::U16 => Values::U16(n.map(|_| random.int().into()).collect()),
-            DType::U32 => Values::U32(n.map(|_| random.int().into()).collect()),
-            DType::U64 => Values::U64(n.map(|_| random.int().into()).collect()),
+            DType::Bool => Values::Bool(n.map(|_| random.int(&(0..2)) == 1).collect()),
+            DType::I8 => Values::I8(n.map(|_| int(random) as i8).collect()),
+            DType::I16 => Values::I16(n.map(|_| int(random) as i16).collect()),
+            DType::I32 => Values::I32(n.map(|_| int(random) as i32).collect()),
+            DType::I64 => Values::I64(n.map(|_| int(random)).collect()),
+            DType::U8 => Values::U8(n.map(|_| int(random) as u8).collect()),
+            DType::U16 => Values::U16(n.map(|_| int(random) as u16).collect()),
+            DType::U32 => Values::U32(n.map(|_| int(random) as u32).collect()),
+            DType::U64 => Values::U64(n.map(|_| int(random) as u64).collect()),
             DType::F16 => Values::F16(n.map(|_| half::f16::from_f64(random.float()).to_bits()).collect()),
             DType::BF16 => Values::BF16(n.map(|_| half::bf16::from_f64(random.float()).to_bits()).collect()),
             DType::F32 => Values::F32(n.map(|_| random.float() as f32).collect()),
             DType::F64 => Values::F64(n.map(|_| random.float()).collect()),
         };
         Input { shape: shape.to_vec(), values }
+    }
+
+    /// Sizes, outermost first.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
     /// For the packed model.
