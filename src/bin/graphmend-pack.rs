@@ -16,7 +16,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Exit statuses besides 0; clap itself exits with 2 for wrong usage.
 const ERROR: u8 = 1;
 const REFUSED: u8 = 3;
+#[cfg(feature = "check")]
 const DIFFERS: u8 = 4;
+#[cfg(feature = "check")]
 const NOT_COMPARED: u8 = 5;
 
 #[derive(Parser)]
