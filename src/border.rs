@@ -118,7 +118,7 @@ fn ragged(dtype: DType, members: &[Array]) -> Result<[Array; 2], String> {
         if m.dtype != dtype {
             return Err(format!("a member of {}, {} is needed", m.dtype.name(), dtype.name()));
         }
-        let mut row = vec![1i64; ROW];
+        let mut row = [1i64; ROW];
         let rank = m.shape.len();
         let sizes = row.get_mut(1..=rank).ok_or(format!("a member of rank {rank}, which is above {}", ROW - 1))?;
         sizes.iter_mut().zip(&m.shape).for_each(|(to, n)| *to = *n as i64);
