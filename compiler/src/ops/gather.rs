@@ -4,8 +4,10 @@ use super::operand::Operand;
 use super::sizes::{guard_index, input_count, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
+use crate::kernel::ir::Cmp;
 use crate::sym::Int;
-use crate::te::{Cx, OpResult, TensorId, expr};
+use crate::te::expr::Func2;
+use crate::te::{Cx, OpResult, ReduceKind, TensorId, expr};
 
 pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     ("", "Gather", gather),
@@ -34,10 +36,9 @@ impl Indices {
         let few = Int::product(&src.shape).as_const().is_some_and(|n| n <= MOST_CHECKED);
         let limits: Option<Vec<i64>> = dims.iter().map(|d| d.as_const()).collect();
         let constant = matches!(cx.program.tensor(t).def, crate::te::Def::Const(_));
-        let (true, true, Some(limits)) = (few, constant, limits) else {
-            return Ok(Indices { src, dims: dims.to_vec(), safe: false });
-        };
-        let Some(values) = cx.const_floats(t) else {
+        let values = if few && constant { cx.const_floats(t) } else { None };
+        let (Some(values), Some(limits)) = (values, limits) else {
+            check(cx, t, &src, dims)?;
             return Ok(Indices { src, dims: dims.to_vec(), safe: false });
         };
         let mut fixed = vec![];
@@ -72,6 +73,27 @@ impl Indices {
     }
 }
 
+/// Has the run end with an error if an index is outside of its axis. What reads with it is clamped all the same, so that
+/// nothing outside of a buffer is read before.
+fn check(cx: &mut Cx, t: TensorId, src: &Operand, dims: &[Int]) -> OpResult<()> {
+    let over = if dims.len() == 1 { &src.shape[..] } else { &src.shape[..src.shape.len() - 1] };
+    if dims.is_empty() || !cx.is_first_check(t, dims) {
+        return Ok(());
+    }
+    let outside = cx.reduce(ReduceKind::Max, DType::I64, vec![], over, |_, r| {
+        let one = |k: usize| {
+            let at = if dims.len() == 1 { r.to_vec() } else { [r, &[Int::from(k)]].concat() };
+            let i = expr::cast(DType::I64, src.at(&at));
+            let (low, high) = (expr::int(-dims[k]), expr::int(dims[k]));
+            let wrong = expr::bin(Func2::Or, expr::cmp(Cmp::Lt, i, low), expr::cmp(Cmp::Ge, i, high));
+            expr::select(wrong, expr::int(Int::new(1)), expr::int(Int::new(0)))
+        };
+        (1..dims.len()).fold(one(0), |all, k| expr::bin(Func2::Max, all, one(k)))
+    });
+    let outside = cx.read(outside, 0, "outside", None, None);
+    cx.require_at_most(outside, Int::new(0), "an index is outside of its axis")
+}
+
 fn gather(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
     let src = Operand::of(cx, call.input(0)?);
@@ -80,16 +102,18 @@ fn gather(cx: &mut Cx, call: &Call) -> OpResult {
     let picked = cx.shape(t);
     let out = [&src.shape[..axis], &picked, &src.shape[axis + 1..]].concat();
     // One index that is known (or known by a formula) makes a plain slice.
-    if Int::product(&picked) == Int::new(1)
-        && let Some([i]) = cx.ints(t).as_deref()
-    {
+    let known = if Int::product(&picked) == Int::new(1) { cx.ints(t) } else { None };
+    if let Some([i]) = known.as_deref() {
         let d = src.shape[axis];
         if let (Some(c), Some(n)) = (i.as_const(), d.as_const())
             && (c < -n || c >= n)
         {
             return invalid(format!("index {c} is outside of {}..{n}", -n));
         }
-        let at = guard_index(*i, d);
+        let i = *i;
+        cx.require_at_most(-d, i, "the index is outside of its axis")?;
+        cx.require_at_most(i, d - 1, "the index is outside of its axis")?;
+        let at = guard_index(i, d);
         return Ok(vec![cx.map(src.dtype, out, |i| src.at(&[&i[..axis], &[at], &i[axis + picked.len()..]].concat()))]);
     }
     let indices = Indices::of(cx, t, &[src.shape[axis]])?;

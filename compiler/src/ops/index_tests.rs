@@ -113,3 +113,20 @@ fn one_hot_rows_and_reversed_sequences() {
     let low = run1("Trilu", 14, &[counting(&[3, 3]), value(DType::I64, &[], &[-1.0])], &[("upper", I(0))]);
     assert_eq!(data(&low), [0, 0, 0, 3, 0, 0, 6, 7, 0]);
 }
+
+#[test]
+fn an_index_outside_of_its_axis_ends_the_run() {
+    let x = counting(&[3, 2]);
+    let wrong = |op: &str, indices: Value| {
+        let e = run_at_run_time(op, 13, &[Some(x.clone()), Some(indices)], &[], 1).unwrap_err();
+        assert!(e.contains("an index is outside of its axis"), "{op}: {e}");
+    };
+    for k in [3, -4, 1 << 40] {
+        wrong("Gather", list(&[0, k]));
+        wrong("GatherElements", value(DType::I64, &[1, 2], &[0.0, k as f64]));
+        wrong("GatherND", value(DType::I64, &[2, 1], &[k as f64, 0.0]));
+    }
+    wrong("GatherND", value(DType::I64, &[1, 2], &[2.0, 2.0]));
+    let last = run_at_run_time("Gather", 13, &[Some(x), Some(list(&[-3, 2]))], &[], 1).unwrap();
+    assert_eq!(last[0].data, [0.0, 1.0, 4.0, 5.0]);
+}

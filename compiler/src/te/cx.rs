@@ -33,6 +33,8 @@ pub struct Cx {
     blocks: Vec<Block>,
     pub(super) elements: HashMap<(TensorId, Vec<i64>), Expr>,
     reads: BTreeMap<(TensorId, i64), Int>,
+    /// Tensors of indices that have been checked against axes of these sizes.
+    checked: Vec<(TensorId, Vec<Int>)>,
 }
 
 impl Cx {
@@ -57,6 +59,7 @@ impl Cx {
     pub fn end_block(&mut self) -> Block {
         // Data read inside may not be used outside, where the block may not have run.
         self.reads.clear();
+        self.checked.clear();
         self.blocks.pop().unwrap_or_default()
     }
 
@@ -237,6 +240,15 @@ impl Cx {
         }
         self.reads.insert((t, at), symbol);
         symbol
+    }
+
+    /// Is this the first time that `t` is to be checked as indices into axes of these sizes?
+    pub fn is_first_check(&mut self, t: TensorId, dims: &[Int]) -> bool {
+        let known = self.checked.iter().any(|(of, sizes)| *of == t && sizes == dims);
+        if !known {
+            self.checked.push((t, dims.to_vec()));
+        }
+        !known
     }
 
     /// The elements of a small integer tensor as index expressions, if all are known without running the model.
