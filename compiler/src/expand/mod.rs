@@ -203,14 +203,14 @@ impl<'d> Expander<'d> {
     pub fn node(&mut self, module: &Module, node: &Node) -> Result<()> {
         if node.given_inputs().any(|v| self.poisoned.contains(&v)) {
             // Unknown operators are named all at once, whatever they depend on.
-            if !ops::is_known(&node.domain, &node.op_type) {
+            if !ops::is_known(&node.domain, &node.op_type) && kept_container(node).is_none() {
                 return Err(node.unsupported("the operator is not supported"));
             }
             self.poisoned.extend(node.wanted_outputs());
             return Ok(());
         }
         if !ops::is_known(&node.domain, &node.op_type) {
-            return Err(node.unsupported("the operator is not supported"));
+            return Err(node.unsupported(kept_container(node).unwrap_or("the operator is not supported")));
         }
         let call = self.call(module, node)?;
         self.cx.node = node.name.clone();
@@ -280,6 +280,26 @@ impl<'d> Expander<'d> {
             attrs,
         })
     }
+}
+
+/// Why a node about sequences or optionals may be left by mending.
+fn kept_container(node: &Node) -> Option<&'static str> {
+    if node.domain != crate::graph::ONNX_DOMAIN {
+        return None;
+    }
+    Some(match node.op_type.as_str() {
+        "SequenceAt" => "a member of a sequence whose members' rank is not known is not supported",
+        "SequenceInsert" => "a tensor of unknown rank in a sequence is not supported",
+        "ConcatFromSequence" => {
+            "joining members of different shapes along another axis than the first is not supported"
+        }
+        "SequenceMap" | "SequenceLength" | "SequenceErase" => "a sequence of a type that is not supported",
+        "SplitToSequence" => "splitting a tensor of unknown rank is not supported",
+        "Optional" | "OptionalGetElement" | "OptionalHasElement" => {
+            "an optional whose content is of a type that is not supported"
+        }
+        _ => return None,
+    })
 }
 
 fn at_node(node: &Node, e: OpError) -> Error {
