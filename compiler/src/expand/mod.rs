@@ -193,7 +193,8 @@ impl<'d> Expander<'d> {
         let is = self.cx.ints_or_read(cond).map_err(|e| at_node(node, e))?;
         let must = Int::new(node.attr_int("truth", 1)?);
         let first = is.first().copied().unwrap_or(must);
-        self.cx.require_equal(first, must, "the model takes no input of this shape").map_err(|e| at_node(node, e))
+        let what = node.attr_str("what", "a condition that must hold does not")?;
+        self.cx.require_equal(first, must, &what).map_err(|e| at_node(node, e))
     }
 
     /// Expands one node without regions. A node whose operands are poisoned is left out.

@@ -20,7 +20,7 @@ impl Mender<'_> {
         let Some(truth) = known else {
             if let Some(truth) = self.guard(module, &node, rest)? {
                 self.report.settle(&node, Rule::Trap);
-                self.push_check(&node, truth, out);
+                self.push_guard(&node, truth, out);
                 return self.take(module, node, truth, out);
             }
             if self.choose(module, &node, out)? {

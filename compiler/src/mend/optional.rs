@@ -19,7 +19,7 @@ impl Mender<'_> {
                 ("OptionalHasElement", _) => self.alias(node, 0, present),
                 ("OptionalGetElement", Some(content)) => {
                     let check = Node { inputs: vec![Some(present)], ..node.clone() };
-                    self.push_check(&check, true, out);
+                    self.push_check(&check, true, "the optional is empty", out);
                     self.alias(node, 0, content);
                 }
                 _ => return Ok(false),

@@ -170,8 +170,10 @@ impl Mender<'_> {
                 let zero = self.constant(module, TensorData::from_i64s(&[0]), out);
                 let (_, _, row) = self.extent(module, node, r, zero, out);
                 let sizes = self.slice(module, node, row, 2, 1 + rank as i64, out);
-                let others = self.columns(module, node, r.rows, 2, 1 + rank as i64, out);
-                self.require_rows(module, node, others, sizes, out);
+                if rank > 1 {
+                    let others = self.columns(module, node, r.rows, 2, 1 + rank as i64, out);
+                    self.require_rows(module, node, others, sizes, out);
+                }
                 let first = self.columns(module, node, r.rows, 1, 2, out);
                 let (made, sum) = emit::node(module, node, "ReduceSum", &[first], &[("keepdims", Attr::Int(0))]);
                 self.keep(module, made, out);
@@ -283,6 +285,6 @@ impl Mender<'_> {
         let (made, all) = emit::node(module, node, "ReduceMin", &[number], &[("keepdims", Attr::Int(0))]);
         self.keep(module, made, out);
         let check = Node { inputs: vec![Some(all)], ..node.clone() };
-        self.push_check(&check, true, out);
+        self.push_check(&check, true, "the members do not fit each other", out);
     }
 }

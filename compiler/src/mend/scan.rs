@@ -98,7 +98,7 @@ impl Mender<'_> {
         let equal = self.emit(module, node, "Equal", &[a, b], &[], out);
         if self.known_int(equal) != Some(1) {
             let check = Node { inputs: vec![Some(equal)], ..node.clone() };
-            self.push_check(&check, true, out);
+            self.push_check(&check, true, "what is scanned has different lengths", out);
         }
     }
 

@@ -107,7 +107,7 @@ impl Mender<'_> {
     fn require(&mut self, node: &Node, sound: ValueId, out: &mut Region) {
         if self.known_int(sound) != Some(1) {
             let check = Node { inputs: vec![Some(sound)], ..node.clone() };
-            self.push_check(&check, true, out);
+            self.push_check(&check, true, "the sizes do not make up the dimension", out);
         }
     }
 }

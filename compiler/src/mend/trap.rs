@@ -12,7 +12,8 @@ use super::{Kept, Mender};
 use crate::error::Result;
 use crate::graph::{Attr, Module, Node, Region};
 
-/// The node that stands for a check in a mended graph: one input, the condition; attribute `truth`, what it must be.
+/// The node that stands for a check in a mended graph: one input, the condition; attributes `truth`, what it must be,
+/// and `what`, the message if it is not.
 pub const CHECK: &str = "Check";
 /// The domain of nodes that only this compiler knows.
 pub const DOMAIN: &str = "graphmend";
@@ -53,7 +54,12 @@ impl Mender<'_> {
     }
 
     /// Puts a check in the place of a guard.
-    pub(super) fn push_check(&mut self, node: &Node, truth: bool, out: &mut Region) {
+    pub(super) fn push_guard(&mut self, node: &Node, truth: bool, out: &mut Region) {
+        self.push_check(node, truth, "the model takes no input of this shape", out);
+    }
+
+    /// A check that the node's first input is `truth`; `what` tells what is wrong otherwise.
+    pub(super) fn push_check(&mut self, node: &Node, truth: bool, what: &str, out: &mut Region) {
         let check = Node {
             name: node.name.clone(),
             domain: DOMAIN.into(),
@@ -61,7 +67,11 @@ impl Mender<'_> {
             version: 1,
             inputs: vec![node.inputs.first().copied().flatten()],
             outputs: vec![],
-            attrs: [("truth".to_owned(), Attr::Int(truth.into()))].into(),
+            attrs: [
+                ("truth".to_owned(), Attr::Int(truth.into())),
+                ("what".to_owned(), Attr::Str(what.as_bytes().to_vec())),
+            ]
+            .into(),
         };
         out.nodes.push(check);
     }

@@ -30,6 +30,21 @@ impl Net {
         id
     }
 
+    /// An input of any type.
+    pub(crate) fn input_of(&mut self, name: &str, ty: ValueType) -> ValueId {
+        let id = self.module.add_value(name, ty);
+        self.module.main.inputs.push(id);
+        id
+    }
+
+    /// An output that is declared to be of this type.
+    pub(crate) fn output_of(&mut self, id: ValueId, ty: ValueType) {
+        self.output(id);
+        if let Some(decl) = self.module.outputs.last_mut() {
+            decl.ty = ty;
+        }
+    }
+
     pub(crate) fn constant(&mut self, shape: &[usize], values: &[f32]) -> ValueId {
         let id = self.module.add_value("c", ValueType::Unknown);
         let mut data = TensorData::from_f32s(values);
