@@ -80,12 +80,16 @@ impl Mapped {
 }
 
 fn map(path: &Path, storage: Storage) -> io::Result<Mapped> {
-    let mut file = File::open(path)?;
-    let meta = file.metadata()?;
-    if meta.is_dir() {
+    // Before it is opened: a named pipe would wait for somebody to write to it.
+    let kind = std::fs::metadata(path)?;
+    if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    let len = usize::try_from(meta.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut file = File::open(path)?;
+    let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let memory = if storage == Storage::Map && len > 0 {
         // SAFETY: nobody in this process writes through the mapping. Another process can change the file; the module
         // documentation of `code` says what that does and does not do, and `Storage::Map` what is asked of the caller.

@@ -117,6 +117,19 @@ fn bytes_that_were_never_a_model_are_refused() {
     }
 }
 
+/// A named pipe that nobody writes to: opening it would wait for ever.
+#[cfg(unix)]
+#[test]
+fn named_pipes_are_refused_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(Model::open(&pipe, Trust::Unsigned).unwrap_err().to_string()));
+    let told = receive.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+    assert!(told.contains("not a regular file"), "{told}");
+}
+
 unsafe extern "C" fn nothing(_: *const KernelArgs) -> u32 {
     0
 }

@@ -61,27 +61,35 @@ pub fn load_bytes(bytes: Vec<u8>, folder: Option<&Path>) -> Result<Loaded> {
 
 fn read_model_file(path: &Path) -> Result<Vec<u8>> {
     let io = |e| Error::io(path, e);
-    let file = File::open(path).map_err(io)?;
-    let meta = file.metadata().map_err(io)?;
-    if !meta.is_file() {
+    let Some((file, size)) = open_regular(path).map_err(io)? else {
         return Err(Error::invalid(Stage::Load, format!("{} is not a regular file", path.display())));
-    }
-    if meta.len() > MOST_MODEL_BYTES {
+    };
+    if size > MOST_MODEL_BYTES {
         return Err(Error::invalid(
             Stage::Load,
             format!(
-                "{} has {} bytes; a model file has at most {MOST_MODEL_BYTES}, larger weights belong in external data",
-                path.display(),
-                meta.len()
+                "{} has {size} bytes; a model file has at most {MOST_MODEL_BYTES}, larger weights belong in external data",
+                path.display()
             ),
         ));
     }
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(meta.len() as usize).map_err(|_| {
-        Error::invalid(Stage::Load, format!("{} has {} bytes, more than memory can hold", path.display(), meta.len()))
+    bytes.try_reserve_exact(size as usize).map_err(|_| {
+        Error::invalid(Stage::Load, format!("{} has {size} bytes, more than memory can hold", path.display()))
     })?;
     file.take(MOST_MODEL_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
     Ok(bytes)
+}
+
+/// Opens a file and tells its size. Anything but a regular file gives `None` and is not opened: a named pipe would wait for
+/// somebody to write to it.
+fn open_regular(path: &Path) -> std::io::Result<Option<(File, u64)>> {
+    if !path.metadata()?.is_file() {
+        return Ok(None);
+    }
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    Ok(meta.is_file().then_some((file, meta.len())))
 }
 
 fn finish(bytes: Vec<u8>, folders: Option<Folders>) -> Result<Loaded> {
@@ -317,13 +325,11 @@ impl Reader {
             };
             let path = folders.resolve(location).map_err(invalid)?;
             let cannot = |e| invalid(format!("external data file '{location}' cannot be read: {e}"));
-            let file = File::open(&path).map_err(cannot)?;
-            let meta = file.metadata().map_err(cannot)?;
-            if !meta.is_file() {
+            let Some((file, size)) = open_regular(&path).map_err(cannot)? else {
                 return Err(invalid(format!("external data '{location}' is not a regular file")));
-            }
-            self.available = self.available.saturating_add(meta.len());
-            self.files.insert(location.to_owned(), Weights { file, size: meta.len() });
+            };
+            self.available = self.available.saturating_add(size);
+            self.files.insert(location.to_owned(), Weights { file, size });
         }
         let opened = self.files.get_mut(location);
         opened.ok_or_else(|| Reason::Invalid(format!("external data file '{location}' cannot be opened")))
@@ -481,5 +487,20 @@ mod tests {
         assert!(matches!(load("/nonexistent/m.onnx"), Err(Error::Io { .. })));
         let dir = tempfile::tempdir().unwrap();
         assert!(load(dir.path()).is_err());
+    }
+
+    /// A named pipe that nobody writes to: opening it would wait for ever.
+    #[cfg(unix)]
+    #[test]
+    fn named_pipes_are_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let path = dir.path().join("m.onnx");
+        fs::write(&path, model("pipe", &[])).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || send.send([complaint(load(&pipe)), complaint(load(&path))]));
+        let told = receive.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+        assert!(told.iter().all(|text| text.contains("not a regular file")), "{told:?}");
     }
 }
