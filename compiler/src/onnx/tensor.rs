@@ -3,6 +3,8 @@
 //! Everything is checked before memory is asked for: the type, each dimension, the element count, and that the data
 //! present has exactly the length that type and dimensions call for. So a tensor never costs more memory than its file.
 
+use graphmend_cache_format::MAX_RANK;
+
 use crate::dtype::DType;
 use crate::graph::{ElemType, TensorData};
 use crate::onnx::proto::{SparseTensorProto, TensorProto, data_location};
@@ -55,8 +57,17 @@ pub fn elem_type(code: Option<i32>) -> Result<ElemType, Reason> {
     })
 }
 
-/// Checks dimensions: none negative, and their product, zeros left aside, fits 63 bits, so that no stride wraps either.
+/// Checks that tensors of a rank are supported.
+pub fn check_rank(rank: usize) -> Result<(), Reason> {
+    match rank > MAX_RANK {
+        true => Err(Reason::Unsupported(format!("rank {rank} is more than {MAX_RANK}, the most that is supported"))),
+        false => Ok(()),
+    }
+}
+
+/// Checks dimensions: not too many, none negative, and their product, zeros left aside, fits 63 bits, so that no stride wraps either.
 pub fn dimensions(dims: &[i64]) -> Result<(Vec<usize>, usize), Reason> {
+    check_rank(dims.len())?;
     let mut shape = Vec::with_capacity(dims.len());
     let mut extent = 1i64;
     for &dim in dims {

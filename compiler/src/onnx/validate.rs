@@ -524,6 +524,7 @@ fn check_type(ty: &TypeProto, input: bool) -> Result<(), Reason> {
                 tensor::elem_type(tensor.elem_type)?;
             }
             let dims = tensor.shape.iter().flat_map(|shape| &shape.dim);
+            tensor::check_rank(dims.clone().count())?;
             let known: Vec<i64> = dims
                 .filter_map(|dim| match dim.value {
                     Some(DimensionValue::DimValue(size)) if size >= 0 => Some(size),

@@ -128,6 +128,16 @@ fn tensors_and_declared_shapes_are_checked() {
 }
 
 #[test]
+fn tensors_of_more_dimensions_than_are_supported_are_refused() {
+    validate(&with_graph(|g| g.input.push(value("many", &[-1; 32])))).unwrap();
+    let error = validate(&with_graph(|g| g.input.push(value("many", &[-1; 33])))).unwrap_err();
+    let text = "not supported: declared type of 'many': rank 33 is more than 32, the most that is supported";
+    assert_eq!(error.to_string(), text);
+    let error = validate(&with_graph(|g| g.initializer = vec![floats("w", &[1; 33], &[1.0])])).unwrap_err();
+    assert!(error.is_refusal(), "{error}");
+}
+
+#[test]
 fn functions_are_checked() {
     let relu = |name: &str| function(name, &["a"], &["b"], vec![node("Relu", &["a"], &["b"])]);
     let with = |functions: Vec<FunctionProto>, nodes: Vec<NodeProto>| ModelProto { functions, ..model(nodes) };

@@ -161,3 +161,15 @@ fn squeezing_without_axes_keeps_the_rank_or_fails_when_it_runs() {
     assert_eq!(squeeze(3), Ok(vec![3]));
     assert!(squeeze(1).is_err());
 }
+
+#[test]
+fn results_of_more_dimensions_than_are_supported_are_refused() {
+    let shaped = |rank: usize| {
+        let mut cx = Cx::new();
+        let sizes = cx.input("sizes", DType::I64, vec![Int::from(rank)]);
+        expand(&mut cx, &call("ConstantOfShape", 20, &[Some(sizes)], &[], 1))
+    };
+    assert!(shaped(32).is_ok());
+    let refused = shaped(1000).unwrap_err();
+    assert!(matches!(&refused, OpError::Unsupported(what) if what.contains("rank 1000")), "{refused:?}");
+}

@@ -70,6 +70,7 @@ pub use call::{AttrTensor, AttrValue, Call};
 pub use narrow::{stored, unpack};
 
 use crate::te::{Cx, OpError, OpResult};
+use graphmend_cache_format::MAX_RANK;
 
 /// One operator's expansion; gives one tensor for each output, in order (trailing unused ones may be left out).
 type Expand = fn(&mut Cx, &Call) -> OpResult;
@@ -137,10 +138,16 @@ pub fn is_known(domain: &str, op: &str) -> bool {
 
 /// Expands one operator.
 pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
-    match find(&call.domain, &call.op) {
+    let made = match find(&call.domain, &call.op) {
         Some(f) if call.inputs.iter().flatten().any(|t| cx.narrow.contains_key(t)) => narrow::expand(cx, call, f),
         Some(f) => f(cx, call),
         None => Err(OpError::Unsupported("the operator is not supported".into())),
+    }?;
+    match made.iter().map(|t| cx.rank(*t)).find(|rank| *rank > MAX_RANK) {
+        Some(rank) => {
+            Err(OpError::Unsupported(format!("a result of rank {rank} is not supported, the most is {MAX_RANK}")))
+        }
+        None => Ok(made),
     }
 }
 

@@ -29,7 +29,7 @@ fn top_k(cx: &mut Cx, call: &Call) -> OpResult {
     };
     let largest = call.version < 11 || call.int("largest", 1)? != 0;
     let n = x.shape[axis];
-    cx.require_at_most(Int::new(0), count, "K")?;
+    cx.require_at_most(Int::new(0), count, "K is negative")?;
     cx.require_at_most(count, n, "K is more than there is along the axis")?;
     // What the checks promise, as bounds.
     let count = count.max(0).min(n);
