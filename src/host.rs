@@ -19,7 +19,9 @@ pub fn target(name: Option<&str>) -> Result<Cpu, HostError> {
         Some(name) => name,
     };
     let cpu = targets::lookup(name).ok_or_else(|| {
-        let like: Vec<String> = targets::suggestions(name).as_slice().iter().map(|s| (*s).to_owned()).collect();
+        let known = targets::suggestions(name);
+        let like = known.as_slice().iter().filter(|s| targets::lookup(s).is_some_and(|cpu| has_generator(&cpu)));
+        let like: Vec<String> = like.map(|s| (*s).to_owned()).collect();
         HostError::UnknownTarget { name: name.into(), like }
     })?;
     if has_generator(&cpu) { Ok(cpu) } else { Err(HostError::NoGenerator(cpu)) }
@@ -80,11 +82,11 @@ impl std::fmt::Display for HostError {
 
 impl std::error::Error for HostError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The message has the others already.
         match self {
-            HostError::Pack(e) => Some(e),
-            HostError::Io(_, e) => Some(e),
-            HostError::Open(e) => Some(e),
-            HostError::UnknownTarget { .. } | HostError::NoGenerator(_) | HostError::UnknownMachine => None,
+            HostError::Pack(e) => e.source(),
+            HostError::Open(e) => e.source(),
+            _ => None,
         }
     }
 }

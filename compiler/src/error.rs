@@ -1,8 +1,8 @@
 //! The one error type of the compiler.
 //!
-//! Four kinds of failure are told apart because a caller acts differently on each: the model is *invalid* (its author
-//! must mend it), the model is fine but *refused* (this compiler lacks something, each lack is named), the compiler
-//! itself broke a promise (*internal*), or the machine failed (*io*).
+//! Five kinds of failure are told apart because a caller acts differently on each: the model is *invalid* (its author
+//! must mend it), the model is fine but *refused* (this compiler lacks something, each lack is named), the *options* do
+//! not fit the model, the compiler itself broke a promise (*internal*), or the machine failed (*io*).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -137,14 +137,17 @@ pub enum Error {
         message: String,
     },
 
+    /// The caller's options do not fit the model.
+    #[error("{0}")]
+    Options(String),
+
     /// A file could not be read or written.
-    #[error("{}: {source}", .path.display())]
+    #[error("{}: {reason}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: std::io::Error,
+        /// The system's reason. No source of this error: the message has it already.
+        reason: std::io::Error,
     },
 }
 
@@ -175,8 +178,8 @@ impl Error {
     }
 
     /// A file that could not be read or written.
-    pub fn io(path: impl AsRef<Path>, source: std::io::Error) -> Self {
-        Error::Io { path: path.as_ref().to_owned(), source }
+    pub fn io(path: impl AsRef<Path>, reason: std::io::Error) -> Self {
+        Error::Io { path: path.as_ref().to_owned(), reason }
     }
 
     /// Whether this is a refusal: the model is valid and the lack is this compiler's.
@@ -280,6 +283,13 @@ mod tests {
         assert_eq!(all.len(), 3);
         let text = all.finish().unwrap_err().to_string();
         assert_eq!(text, "invalid model: 2 reasons\n  first\n  node 'n': second");
+    }
+
+    #[test]
+    fn a_system_error_is_told_once() {
+        let error = Error::io("m.onnx", std::io::ErrorKind::NotFound.into());
+        assert_eq!(error.to_string(), "m.onnx: entity not found");
+        assert!(std::error::Error::source(&error).is_none());
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod net;
 
+use graphmend_compiler::error::Error;
+use graphmend_compiler::expand::Dim;
 use graphmend_compiler::graph::Attr;
 use graphmend_runtime::TensorRef;
 use net::{Net, run};
@@ -115,4 +117,40 @@ fn a_guard_on_shapes_becomes_a_check() {
     let mut s = model.session().expect("session");
     let error = s.run(&[TensorRef::new(&[0f32; 12], &[2, 2, 3])]).expect_err("the guard");
     assert!(model.explain(error).contains("takes no input of this shape"), "{}", model.explain(error));
+}
+
+/// `Relu` of an input with these dimensions.
+fn relu(dims: &[&str]) -> Net {
+    let mut n = Net::new();
+    let x = n.input("x", dims);
+    let y = n.node("Relu", &[x], &[]);
+    n.output(y);
+    n
+}
+
+#[test]
+fn sizes_are_given_only_to_dimensions_that_inputs_have() {
+    let message = |dims: &[&str], given: &[(&str, Dim)]| relu(dims).try_pack(given).unwrap_err().to_string();
+    assert!(relu(&["batch", "?"]).try_pack(&[("batch", Dim::Fixed(2)), ("x.1", Dim::Range(1, 9))]).is_ok());
+    let text = message(&["batch", "?"], &[("bacth", Dim::Fixed(2))]);
+    assert_eq!(text, "no input has a dimension 'bacth', but batch, x.1");
+    let text = message(&["3"], &[("x.0", Dim::Fixed(3))]);
+    assert_eq!(text, "no input has a dimension 'x.0': the sizes of all inputs are fixed");
+    for dim in [Dim::Fixed(0), Dim::Fixed(u64::MAX), Dim::Range(1, 1 << 63), Dim::Range(4, 3)] {
+        let text = message(&["batch"], &[("batch", dim)]);
+        assert_eq!(text, "dimension 'batch': sizes are from 1 to 9223372036854775807", "{dim:?}");
+    }
+}
+
+#[test]
+fn tensors_too_large_to_be_addressed_are_refused() {
+    let error = relu(&["4611686018427387904"]).try_pack(&[]).unwrap_err();
+    assert!(matches!(error, Error::Refused(_)), "{error}");
+    assert!(error.to_string().contains("more memory than can be addressed"), "{error}");
+}
+
+#[test]
+fn the_summary_says_whether_the_arena_depends_on_the_inputs() {
+    assert!(relu(&["batch", "4"]).try_pack(&[]).unwrap().summary.arena_grows);
+    assert!(!relu(&["batch", "4"]).try_pack(&[("batch", Dim::Fixed(2))]).unwrap().summary.arena_grows);
 }

@@ -2,7 +2,7 @@
 
 use crate::codegen::{self, Target};
 use crate::error::{Error, Result, Stage};
-use crate::expand::{self, Dim, Dims};
+use crate::expand::{self, Dim, Dims, Expander};
 use crate::fuse::{self, Unit};
 use crate::graph::Module;
 use crate::kernel::ir::Kernel;
@@ -11,7 +11,7 @@ use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
-use graphmend_cache_format::spec::{DimSpec, FileSpec, KernelSpec, TensorSpec, VariantSpec};
+use graphmend_cache_format::spec::{BufferSpec, DimSpec, FileSpec, KernelSpec, Space, TensorSpec, Val, VariantSpec};
 use graphmend_cache_format::{self as format, meta};
 use graphmend_targets::Cpu;
 use std::collections::BTreeMap;
@@ -82,6 +82,8 @@ pub struct Summary {
     pub arena_bytes: u64,
     /// What no arrangement of those could go below.
     pub arena_floor: u64,
+    /// Whether a run needs more arena than that, for buffers whose sizes follow from its inputs.
+    pub arena_grows: bool,
     /// Bytes of the file.
     pub file_bytes: usize,
 }
@@ -145,6 +147,9 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let cpu = &options.target;
     let nodes = module.node_count();
     emit(Emit::Graph, &|| module.to_string());
+    check_dims(&module, &options.dims)?;
+    sym::reset();
+    te::expr::reset();
     progress("mending", 0, nodes);
     let report = mend::mend(&mut module, &options.dims, options.unroll)?;
     emit(Emit::Mended, &|| module.to_string());
@@ -157,6 +162,9 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let fused = fuse::fuse(program);
     emit(Emit::Fused, &|| te::text::program(&fused.program, &|t| fused.stored.contains(&t)));
     let planned = plan::plan(&fused, &mut |p, u| lower_unit(p, cpu, u));
+    if planned.plan.arena_bytes > i64::MAX as u64 {
+        return Err(Error::unsupported("", "", "the tensors of a run take more memory than can be addressed"));
+    }
     emit(Emit::Kernels, &|| planned.kernels.iter().map(Kernel::to_string).collect::<Vec<_>>().join("\n"));
     let target = Target::from(cpu);
     let kernels = generate(&planned, target, progress)?;
@@ -181,6 +189,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         weight_bytes: planned.weights.len(),
         arena_bytes: planned.plan.arena_bytes,
         arena_floor: planned.arena_floor,
+        arena_grows: planned.plan.buffers.iter().any(grows),
         file_bytes: 0,
     };
     let spec = file(&module, &fused.program, planned, kernels, model_id, options, &report)?;
@@ -188,6 +197,38 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let bytes = format::write::write(&spec).map_err(|e| Error::internal(Stage::Pack, e.to_string()))?;
     summary.file_bytes = bytes.len();
     Ok(Packed { bytes, summary, report, mended: module, emitted })
+}
+
+/// Whether a buffer lies in the arena and its size or place is known only in a run.
+fn grows(b: &BufferSpec) -> bool {
+    b.space == Space::Arena && [Some(b.offset), b.bytes].iter().any(|v| matches!(v, Some(Val::Reg(_))))
+}
+
+/// Checks that the dimensions that are given sizes are the model's, and that the sizes are some.
+fn check_dims(module: &Module, dims: &Dims) -> Result<()> {
+    for (name, dim) in dims {
+        let (least, most) = match dim {
+            Dim::Fixed(n) => (*n, *n),
+            Dim::Range(a, b) => (*a, *b),
+        };
+        if least > most || most < 1 || i64::try_from(most).is_err() {
+            return Err(Error::Options(format!("dimension '{name}': sizes are from 1 to {}", i64::MAX)));
+        }
+    }
+    let mut inputs = Expander::new(dims);
+    if dims.is_empty() || inputs.inputs(module).is_err() {
+        // What is wrong with the inputs is told when the graph is expanded.
+        return Ok(());
+    }
+    let mut known: Vec<&str> = inputs.symbol_names().collect();
+    known.sort_unstable();
+    match dims.keys().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) if known.is_empty() => {
+            Err(Error::Options(format!("no input has a dimension '{name}': the sizes of all inputs are fixed")))
+        }
+        Some(name) => Err(Error::Options(format!("no input has a dimension '{name}', but {}", known.join(", ")))),
+    }
 }
 
 /// Lowers one unit for a processor.

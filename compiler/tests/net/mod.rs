@@ -2,8 +2,10 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use graphmend_compiler::dtype::DType;
+use graphmend_compiler::error::Result;
+use graphmend_compiler::expand::Dim;
 use graphmend_compiler::graph::{Attr, DimDecl, Module, Node, OutputDecl, Region, TensorData, ValueId, ValueType};
-use graphmend_compiler::pack::{Options, pack};
+use graphmend_compiler::pack::{Options, Packed, pack};
 use graphmend_runtime::{Model, TensorRef, Trust};
 use std::sync::Arc;
 
@@ -139,6 +141,13 @@ impl Net {
 
     pub(crate) fn pack(self) -> Model {
         self.pack_unrolling(graphmend_compiler::mend::UNROLL)
+    }
+
+    /// With sizes for some dimensions.
+    pub(crate) fn try_pack(self, dims: &[(&str, Dim)]) -> Result<Packed> {
+        let mut options = Options::new(graphmend_targets::native().expect("a known processor"));
+        options.dims = dims.iter().map(|(name, dim)| ((*name).into(), *dim)).collect();
+        pack(self.module, [7; 32], &options, &mut |_, _, _| {})
     }
 
     /// An intermediate form, with loops kept.
