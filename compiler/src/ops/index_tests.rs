@@ -130,3 +130,22 @@ fn an_index_outside_of_its_axis_ends_the_run() {
     let last = run_at_run_time("Gather", 13, &[Some(x), Some(list(&[-3, 2]))], &[], 1).unwrap();
     assert_eq!(last[0].data, [0.0, 1.0, 4.0, 5.0]);
 }
+
+#[test]
+fn diagonals_far_outside_of_the_matrix_leave_all_or_nothing() {
+    let (x, all, nothing) = (counting(&[2, 3]), vec![0, 1, 2, 3, 4, 5], vec![0; 6]);
+    for (k, upper, expected) in
+        [(i64::MAX, 1, &nothing), (i64::MIN, 1, &all), (i64::MAX, 0, &all), (i64::MIN, 0, &nothing), (3, 1, &nothing)]
+    {
+        let inputs = [Some(x.clone()), Some(value(DType::I64, &[], &[k as f64]))];
+        for out in [
+            run("Trilu", 14, &inputs, &[("upper", I(upper))], 1).unwrap(),
+            run_at_run_time("Trilu", 14, &inputs, &[("upper", I(upper))], 1).unwrap(),
+        ] {
+            assert_eq!(data(&out[0]), *expected, "k {k}, upper {upper}");
+        }
+    }
+    for k in [i64::MAX, i64::MIN] {
+        assert_eq!(data(&run1("EyeLike", 9, &[x.clone()], &[("k", I(k))])), nothing);
+    }
+}

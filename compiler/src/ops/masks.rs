@@ -15,6 +15,15 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     ("", "ReverseSequence", reverse_sequence),
 ];
 
+/// How far a diagonal is from the main one, at most to where it has left a matrix of this size: any further number means
+/// the same, and cannot wrap when a position is added. Small constants stay as they are.
+fn diagonal(shift: Int, rows: Int, columns: Int) -> Int {
+    match shift.as_const() {
+        Some(k) if i32::try_from(k).is_ok() => shift,
+        _ => shift.max(-rows).min(columns),
+    }
+}
+
 fn trilu(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 1, 2)?;
     let x = Operand::of(cx, call.input(0)?);
@@ -27,6 +36,7 @@ fn trilu(cx: &mut Cx, call: &Call) -> OpResult {
         Some(t) => int_scalar(cx, t, "k")?,
         None => Int::new(0),
     };
+    let shift = diagonal(shift, x.shape[rank - 2], x.shape[rank - 1]);
     let zero = expr::constant_f64(x.dtype, 0.0);
     Ok(vec![cx.map(x.dtype, x.shape.clone(), |i| {
         let (diagonal, column) = (expr::int(i[rank - 2] + shift), expr::int(i[rank - 1]));
@@ -44,7 +54,7 @@ fn eye_like(cx: &mut Cx, call: &Call) -> OpResult {
         Some(code) => onnx_type(code)?,
         None => x.dtype,
     };
-    let shift = call.int("k", 0)?;
+    let shift = diagonal(Int::new(call.int("k", 0)?), x.shape[0], x.shape[1]);
     Ok(vec![cx.map(dtype, x.shape, |i| {
         let hit = expr::cmp(Cmp::Eq, expr::int(i[1]), expr::int(i[0] + shift));
         expr::select(hit, expr::constant_f64(dtype, 1.0), expr::constant_f64(dtype, 0.0))
