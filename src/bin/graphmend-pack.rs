@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -138,6 +138,7 @@ fn parse_dim(text: &str) -> Result<(String, Dim), String> {
     };
     match dim {
         Dim::Fixed(0) | Dim::Range(0, _) => Err("sizes start at 1".into()),
+        Dim::Fixed(n) | Dim::Range(_, n) if i64::try_from(n).is_err() => Err(format!("{n} is too large")),
         _ => Ok((name.to_owned(), dim)),
     }
 }
@@ -147,7 +148,15 @@ fn parse_emit(text: &str) -> Result<(Stage, Option<PathBuf>), String> {
         Some((s, f)) => (s, Some(PathBuf::from(f))),
         None => (text, None),
     };
-    Ok((Stage::from_str(stage, true)?, file))
+    let names = || Stage::value_variants().iter().filter_map(Stage::to_possible_value);
+    let stage = Stage::from_str(stage, true).map_err(|_| {
+        let names: Vec<String> = names().map(|v| v.get_name().to_owned()).collect();
+        format!("there is no stage '{stage}', but {}", names.join(", "))
+    })?;
+    match file {
+        Some(file) if file.as_os_str().is_empty() => Err("the file has no name".into()),
+        file => Ok((stage, file)),
+    }
 }
 
 fn main() -> ExitCode {
@@ -164,17 +173,25 @@ fn main() -> ExitCode {
         Err(error) => {
             let refused =
                 error.downcast_ref::<compiler::error::Error>().is_some_and(compiler::error::Error::is_refusal);
+            if is_broken_pipe(&error) {
+                // The reader of a pipe has gone (`graphmend-pack --list-targets | head`): nobody to tell.
+                return ExitCode::SUCCESS;
+            }
             if cli.json {
                 let message = format!("{error:#}");
-                println!(
-                    "{}",
-                    serde_json::json!({ "status": if refused { "refused" } else { "error" }, "message": message })
-                );
+                let status = if refused { "refused" } else { "error" };
+                // Standard output may be what failed.
+                let _ = writeln!(io::stdout(), "{}", serde_json::json!({ "status": status, "message": message }));
             }
             eprintln!("graphmend-pack: {error:#}");
             ExitCode::from(if refused { REFUSED } else { ERROR })
         }
     }
+}
+
+/// Whether standard output has lost its reader. Errors of files have a context, their path.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().len() == 1 && error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
@@ -200,11 +217,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Some(path) => path.clone(),
         None => PathBuf::from(model.file_name().context("the model's path names no file")?).with_extension("gmc"),
     };
-    if same_file(&output, model) {
-        bail!("the output would overwrite the model");
-    }
+    check_outputs(cli, model, &output)?;
     let packed = {
-        let bar = (!cli.quiet && !cli.json && std::io::stderr().is_terminal()).then(progress_bar);
+        let bar = (!cli.quiet && !cli.json && io::stderr().is_terminal()).then(progress_bar);
         let mut tell = |what: &str, done: usize, of: usize| {
             if let Some(bar) = &bar {
                 bar.set_message(what.to_owned());
@@ -222,8 +237,8 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     for (stage, file) in &cli.emit {
         let text = packed.emitted.get(&stage.emit()).map_or("", String::as_str);
         match file {
-            Some(path) => fs::write(path, text).with_context(|| path.display().to_string())?,
-            None => std::io::stdout().write_all(text.as_bytes())?,
+            Some(path) => write_whole(path, text.as_bytes())?,
+            None => io::stdout().write_all(text.as_bytes())?,
         }
     }
     if let Some(path) = &cli.emit_onnx {
@@ -231,26 +246,59 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     }
     let checked = if cli.check { Some(check(&packed)?) } else { None };
     if cli.json {
-        println!(
-            "{}",
-            serde_json::to_string(&Answer {
-                status: checked.as_ref().map_or("ok", |c| c.status),
-                message: checked.as_ref().map(|c| c.message.as_str()),
-                file: &output,
-                summary: &packed.summary,
-                report: &packed.report
-            })?
-        );
+        let answer = Answer {
+            status: checked.as_ref().map_or("ok", |c| c.status),
+            message: checked.as_ref().map(|c| c.message.as_str()),
+            file: output.display().to_string(),
+            summary: &packed.summary,
+            report: &packed.report,
+        };
+        writeln!(io::stdout(), "{}", serde_json::to_string(&answer)?)?;
     } else if !cli.quiet {
-        print_summary(&output, &packed, cli.report);
+        let mut text = summary(&output, &packed);
+        if cli.report {
+            text += &format!("\n{}", packed.report);
+        }
+        if let Some(checked) = checked.as_ref().filter(|c| c.exit == 0) {
+            text += &format!("check     {}\n", checked.message);
+        }
+        // What is redirected into a file is the form that was asked for.
+        match emits_to_stdout(cli) {
+            true => eprint!("{text}"),
+            false => io::stdout().write_all(text.as_bytes())?,
+        }
     }
     let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
     if checked.exit != 0 {
         eprintln!("graphmend-pack: --check: {}", checked.message);
-    } else if !cli.json && !cli.quiet {
-        println!("check     {}", checked.message);
     }
     Ok(ExitCode::from(checked.exit))
+}
+
+/// Is an intermediate form printed?
+fn emits_to_stdout(cli: &Cli) -> bool {
+    cli.emit.iter().any(|(_, file)| file.is_none())
+}
+
+/// Checks, before the work of packing, that no output would overwrite the model or another output.
+fn check_outputs(cli: &Cli, model: &Path, output: &Path) -> Result<()> {
+    if cli.json && emits_to_stdout(cli) {
+        bail!("--json and --emit would both print: name a file, --emit STAGE=FILE");
+    }
+    let emitted = cli.emit.iter().filter_map(|(_, file)| file.as_deref());
+    let mut taken = vec![real(model)];
+    for path in std::iter::once(output).chain(emitted).chain(cli.emit_onnx.as_deref()) {
+        let at = real(path);
+        if at == taken[0] {
+            bail!("{} would overwrite the model", path.display());
+        }
+        // Devices and pipes take more than one.
+        if taken.contains(&at) && (path.is_file() || !path.exists()) {
+            bail!("{}: two outputs go to one file", path.display());
+        }
+        taken.push(at);
+    }
+    Ok(())
 }
 
 /// What came of `--check`.
@@ -304,20 +352,33 @@ struct Answer<'a> {
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
-    file: &'a Path,
+    /// A name that is not Unicode is shown as well as can be.
+    file: String,
     summary: &'a pack::Summary,
     report: &'a compiler::mend::Report,
 }
 
-/// Is the output the model itself?
-fn same_file(a: &Path, b: &Path) -> bool {
-    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+/// The file that a path leads to, through links; of one that is not there yet, where it will be.
+fn real(path: &Path) -> PathBuf {
+    let in_folder = || {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(fs::canonicalize(folder).ok()?.join(path.file_name()?))
+    };
+    fs::canonicalize(path).ok().or_else(in_folder).unwrap_or_else(|| path.to_owned())
 }
 
-/// Writes beside the file and renames: a failed run leaves the old file or none.
+/// Writes beside the file and renames: a failed run leaves the old file or none. What is not a file (a device, a pipe) is
+/// written to as it is.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let part = path.with_extension("gmc.part");
-    let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, path));
+    let at = real(path);
+    if at.exists() && !at.is_file() {
+        return fs::write(&at, bytes).with_context(|| path.display().to_string());
+    }
+    let mut name = at.file_name().unwrap_or_default().to_owned();
+    // Another process may write the same file.
+    name.push(format!(".{}.part", std::process::id()));
+    let part = at.with_file_name(name);
+    let done = fs::write(&part, bytes).and_then(|()| fs::rename(&part, &at));
     if done.is_err() {
         let _ = fs::remove_file(&part);
     }
@@ -330,21 +391,30 @@ fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-fn print_summary(output: &Path, packed: &Packed, report: bool) {
+fn summary(output: &Path, packed: &Packed) -> String {
     let s = &packed.summary;
-    println!("{}  {} for {}", output.display(), bytes(s.file_bytes as u64), s.target);
-    println!("splits    {} found, {} left", s.splits_before, s.splits_after);
-    println!(
-        "kernels   {} for {} calls a run; {} tensors fused away of {} nodes",
-        s.kernels, s.dispatches, s.fused_away, s.nodes
-    );
-    println!("code      {}", bytes(s.code_bytes as u64));
-    println!("weights   {}", bytes(s.weight_bytes as u64));
-    println!("arena     {} (no plan needs less than {})", bytes(s.arena_bytes), bytes(s.arena_floor));
-    if report {
-        println!();
-        print!("{}", packed.report);
-    }
+    format!(
+        "{}  {} for {}\n\
+         splits    {} found, {} left\n\
+         kernels   {} for {} calls a run; {} tensors fused away of {} nodes\n\
+         code      {}\n\
+         weights   {}\n\
+         arena     {}{} (no plan needs less than {})\n",
+        output.display(),
+        bytes(s.file_bytes as u64),
+        s.target,
+        s.splits_before,
+        s.splits_after,
+        s.kernels,
+        s.dispatches,
+        s.fused_away,
+        s.nodes,
+        bytes(s.code_bytes as u64),
+        bytes(s.weight_bytes as u64),
+        bytes(s.arena_bytes),
+        if s.arena_grows { ", and what sizes known only in a run take" } else { "" },
+        bytes(s.arena_floor),
+    )
 }
 
 fn bytes(n: u64) -> String {
@@ -367,12 +437,13 @@ fn list_targets(json: bool) -> Result<()> {
             description: cpu.description,
         })
         .collect();
+    let mut out = io::stdout().lock();
     if json {
-        println!("{}", serde_json::to_string(&lines)?);
+        writeln!(out, "{}", serde_json::to_string(&lines)?)?;
         return Ok(());
     }
     for l in lines {
-        println!("{:<14} {:<8} {}", l.name, l.arch, l.description);
+        writeln!(out, "{:<14} {:<8} {}", l.name, l.arch, l.description)?;
     }
     Ok(())
 }

@@ -3,7 +3,9 @@
 mod check;
 #[path = "../../runtime/tests/common/mod.rs"]
 mod common;
+mod pack;
 mod quickstart;
+mod serve;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -87,6 +89,9 @@ fn wrong_inputs_are_named() {
     assert!(message.contains("size 1001 given, 0 to 1000 expected (input 0 is x: i32"), "{message}");
     let (status, _) = failure(&graphmend_run(&[&"run"]));
     assert_eq!(status, 2);
+    let (status, message) = failure(&graphmend_run(&[&"run", &model, &"-i", &long, &"--variant", &"7"]));
+    assert_eq!(status, 1);
+    assert!(message.contains("no such variant"), "{message}");
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn damaged_foreign_and_other_files_are_refused() {
     for command in ["verify", "run", "inspect"] {
         let (status, message) = failure(&graphmend_run(&[&command, &path]));
         assert_eq!(status, 3, "{command}: {message}");
-        assert!(message.contains("section CODE does not match its digest"), "{command}: {message}");
+        assert!(message.contains("model.gmc: ") && message.contains("section CODE does not match its digest"));
     }
 
     let mut spec = doubling_model();
@@ -159,9 +164,28 @@ fn bench_measures_with_random_inputs() {
     let (status, message) = failure(&graphmend_run(&[&"bench", &model, &"--fill", &"q=7"]));
     assert_eq!(status, 1);
     assert!(message.contains("no input named q"), "{message}");
+    for twice in [["--dim", "n=1", "--dim", "n=2"], ["--fill", "x=1", "--fill", "x=2"]] {
+        let (status, message) =
+            failure(&graphmend_run(&[&"bench", &model, &twice[0], &twice[1], &twice[2], &twice[3]]));
+        assert_eq!(status, 1);
+        assert!(message.contains("given twice"), "{message}");
+    }
     let (status, message) = failure(&graphmend_run(&[&"bench", &model, &"--dim", &"m=1"]));
     assert_eq!(status, 1);
     assert!(message.contains("no input has a dimension named m"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
+fn inputs_that_memory_cannot_hold_are_an_error() {
+    let folder = Folder::new();
+    let model = folder.model(&doubling_model());
+    let script = "ulimit -v 4000000; exec \"$0\" bench \"$1\" --dim n=100000000000";
+    let mut shell = Command::new("sh");
+    let output = shell.args(["-c", script, env!("CARGO_BIN_EXE_graphmend-run")]).arg(&model).output().unwrap();
+    let (status, message) = failure(&output);
+    assert_eq!(status, 1, "{message}");
+    assert!(message.contains("input x of shape [100000000000] is more than memory can hold"), "{message}");
 }
 
 /// Has the interface of a voice activity model. Says 1.0 (the bits of its first weight) or 0.0 by whether the count of windows
@@ -232,6 +256,8 @@ fn vad_carries_the_state_and_prints_segments() {
     assert_eq!(found.iter().filter(|&&p| p == 1.0).count(), 20);
     let json: Value = serde_json::from_str(&stdout(&graphmend_run(&[&"vad", &model, &wav, &"--json"]))).unwrap();
     assert_eq!(json[0]["start"].as_f64(), Some((20.0 * 512.0 - 480.0) / 16000.0));
+
+    assert_eq!(failure(&graphmend_run(&[&"vad", &model, &wav, &"--threshold", &"nan"])).0, 2);
 
     let other = folder.model(&doubling_model());
     let (status, message) = failure(&graphmend_run(&[&"vad", &other, &wav]));

@@ -173,6 +173,10 @@ fn measure_loads(args: &Args, inputs: &[Array]) -> Result<(Vec<Duration>, Vec<Du
 fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
     let declared: Vec<_> = model.view().inputs().collect();
     let mut sizes: BTreeMap<&str, usize> = args.dims.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+    let fills: BTreeMap<&str, f64> = args.fills.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    if sizes.len() < args.dims.len() || fills.len() < args.fills.len() {
+        bail!("a dimension or an input is given twice");
+    }
     for name in sizes.keys() {
         if !declared.iter().any(|t| t.dims().any(|d| d.symbol == *name)) {
             bail!("no input has a dimension named {name}");
@@ -185,18 +189,15 @@ fn make_inputs(model: &Model, args: &Args) -> Result<Vec<Array>> {
             sizes.entry(dim.symbol).or_insert(n);
         }
     }
-    for (name, _) in &args.fills {
-        if !declared.iter().any(|t| t.name == name) {
+    for name in fills.keys() {
+        if !declared.iter().any(|t| t.name == *name) {
             bail!("the model has no input named {name}");
         }
     }
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let make = |(array, t): (Option<Array>, &Tensor<'_>)| match array {
         Some(array) => Ok(array),
-        None => {
-            let value = args.fills.iter().find(|(name, _)| name == t.name).map(|(_, v)| *v);
-            fill(t, &sizes, args.int_max, value, &mut random)
-        }
+        None => fill(t, &sizes, args.int_max, fills.get(t.name).copied(), &mut random),
     };
     given.into_iter().zip(&declared).map(make).collect()
 }
@@ -214,7 +215,11 @@ fn fill(
         tensor.dims().map(|d| sizes.get(d.symbol).copied().unwrap_or_else(|| least(d.lo, d.hi))).collect();
     let count = shape.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).filter(|&n| n < 1 << 40);
     let count = count.with_context(|| format!("input {} would have too many elements: {shape:?}", tensor.name))?;
-    let mut bytes = Vec::with_capacity(count * tensor.dtype.size());
+    let mut bytes = Vec::new();
+    // A size of the caller's: an error, not the end of the program.
+    bytes
+        .try_reserve_exact(count * tensor.dtype.size())
+        .with_context(|| format!("input {} of shape {shape:?} is more than memory can hold", tensor.name))?;
     for _ in 0..count {
         let float = value.unwrap_or_else(|| random.unit() * 2.0 - 1.0);
         let int = value.map_or_else(|| random.next() % int_max.saturating_add(1).max(1), |v| v as i64 as u64);

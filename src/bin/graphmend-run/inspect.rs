@@ -48,9 +48,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let bytes = std::fs::read(&args.path).with_context(|| args.path.display().to_string())?;
-    let file = File::parse(&bytes)?;
-    let spec = read(&bytes)?;
+    let path = || args.path.display().to_string();
+    let bytes = std::fs::read(&args.path).with_context(path)?;
+    let file = File::parse(&bytes).with_context(path)?;
+    let spec = read(&bytes).with_context(path)?;
     let text = if args.json {
         serde_json::to_string_pretty(&as_json(&file, &spec, args)?)? + "\n"
     } else {

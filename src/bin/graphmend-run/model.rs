@@ -79,7 +79,9 @@ pub(crate) fn hex(digest: &Digest) -> String {
 
 /// Whether an error means that the file itself is refused.
 pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
-    let by_opening = error.downcast_ref::<OpenError>().is_some_and(|e| e.model_error().is_some());
+    // A number that the file does not have is the caller's mistake.
+    let refuses = |e: Error| e != Error::NoSuchVariant;
+    let by_opening = error.downcast_ref::<OpenError>().is_some_and(|e| e.model_error().is_some_and(refuses));
     let by_format = error.downcast_ref::<FormatError>().is_some();
     // Damage that only a run sees.
     let by_run = error.downcast_ref::<RunError>().is_some_and(|e| matches!(e.error, Error::Format(_)));

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(short, long = "input", value_name = "[NAME=]FILE")]
     inputs: Vec<String>,
 
-    /// Where outputs go: a folder for all (one file per name), or a file for one
+    /// Where outputs go: a folder for all (a file for each, by its name), or a .npy file for one
     #[arg(short, long = "output", value_name = "DIR|[NAME=]FILE")]
     outputs: Vec<String>,
 
@@ -81,15 +81,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The file of each output, if any.
 fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>> {
     let mut files = vec![None; names.len()];
+    let mut given_file = vec![false; names.len()];
     for arg in given {
-        let is_file = arg.ends_with(".npy");
-        if !is_file {
+        let named = names.iter().any(|name| arg.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')));
+        if !named && !arg.ends_with(".npy") {
             for (file, name) in files.iter_mut().zip(names) {
                 *file = Some(Path::new(arg).join(file_name(name)));
             }
             continue;
         }
         let (i, path) = split_name(arg, names, "output")?;
+        // A folder for all that was given before may have exceptions.
+        if std::mem::replace(&mut given_file[i], true) {
+            bail!("output {} is given twice", names[i]);
+        }
         files[i] = Some(path.into());
     }
     for (i, file) in files.iter().enumerate() {
@@ -155,6 +160,8 @@ mod tests {
         let some = |s: &str| Some(s.to_string());
         assert_eq!(files(&["out"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("out/y_z.npy")]);
         assert_eq!(files(&["y=1.npy", "y=z=2.npy"]).unwrap(), [some("1.npy"), None, some("2.npy")]);
+        assert_eq!(files(&["out", "y=z=2"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("2")]);
+        assert!(files(&["y=1.npy", "y=2.npy"]).unwrap_err().to_string().contains("output y is given twice"));
         assert!(files(&["q=1.npy"]).unwrap_err().to_string().contains("no such output"));
         assert!(files(&["y=1.npy", "a/b=1.npy"]).is_err());
         assert_eq!(file_name("../../etc/x"), "_.._etc_x.npy");

@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 Reads a request a line: {\"id\": ID, \"model\": FILE, \"work\": FOLDER, \"runs\": [{\"inputs\": [FILE, …], \"out\": FOLDER}, …]}
 Packs the model for this machine once, runs it on each entry of `runs`, writes FOLDER/output_0.npy and so on, and answers
 {\"id\": ID, \"status\": \"ok\" | \"refused\" | \"error\", \"message\": TEXT, \"stats\": {…}}.
-Inputs are .npy files in the order of the model's inputs; bfloat16 is stored as uint16.
+Inputs are .npy files in the order of the model's inputs; bfloat16 is stored as uint16. A line that is no request is answered
+with status \"error\".
 
 Example:
   echo '{\"id\":\"a\",\"model\":\"model.onnx\",\"work\":\"/tmp\",\"runs\":[{\"inputs\":[\"x.npy\"],\"out\":\"/tmp\"}]}' | graphmend-run serve")]
@@ -63,12 +64,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // A fault of the compiler is an answer, not the end of the service, and not a backtrace on the terminal.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = io::stdout().lock();
-    for line in io::stdin().lock().lines() {
+    for line in io::stdin().lock().split(b'\n') {
         let line = line?;
-        if line.trim().is_empty() {
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        let request: Request = serde_json::from_str(&line).context("a line that is no request")?;
+        let request: Request = match serde_json::from_slice(&line) {
+            Ok(request) => request,
+            Err(e) => {
+                send(&mut out, &not_a_request(&line, &e))?;
+                continue;
+            }
+        };
         let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &options))).unwrap_or_else(|payload| {
             let text = payload.downcast_ref::<String>().cloned();
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -78,11 +85,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 ..Answer::default()
             }
         });
-        serde_json::to_writer(&mut out, &Answer { id: request.id.clone(), ..answer })?;
-        writeln!(out)?;
-        out.flush()?;
+        send(&mut out, &Answer { id: request.id, ..answer })?;
     }
     Ok(())
+}
+
+/// The answer to a line that is no request, with its id if that can be read.
+fn not_a_request(line: &[u8], why: &serde_json::Error) -> Answer {
+    let value = serde_json::from_slice::<serde_json::Value>(line).ok();
+    let id = value.as_ref().and_then(|v| v["id"].as_str()).unwrap_or_default().to_owned();
+    Answer { id, status: "error", message: Some(format!("not a request: {why}")), ..Answer::default() }
+}
+
+fn send(out: &mut impl Write, answer: &Answer) -> Result<()> {
+    writeln!(out, "{}", serde_json::to_string(answer)?)?;
+    Ok(out.flush()?)
 }
 
 fn answer(request: &Request, options: &compiler::pack::Options) -> Answer {
@@ -141,7 +158,8 @@ fn run_all(request: &Request, bytes: &[u8]) -> Result<()> {
             for array in value.arrays_mut().filter(|a| a.dtype == DType::BF16) {
                 array.dtype = DType::U16;
             }
-            value.write(&run.out.join(format!("output_{k}")))?;
+            let path = run.out.join(format!("output_{k}"));
+            value.write(&path).with_context(|| path.display().to_string())?;
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     probabilities: Option<PathBuf>,
 
     /// Speech begins at this probability; it ends below this less 0.15
-    #[arg(long, value_name = "P", default_value_t = 0.5)]
+    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = parse_probability)]
     threshold: f32,
 
     /// Shorter speech is dropped
@@ -53,6 +53,11 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn parse_probability(text: &str) -> Result<f32, String> {
+    let p = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
+    p.ok_or_else(|| "a probability from 0 to 1 is expected".into())
 }
 
 /// A stretch of speech, in samples.
