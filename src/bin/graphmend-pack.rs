@@ -238,7 +238,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         let text = packed.emitted.get(&stage.emit()).map_or("", String::as_str);
         match file {
             Some(path) => write_whole(path, text.as_bytes())?,
-            None => io::stdout().write_all(text.as_bytes())?,
+            None => say(text)?,
         }
     }
     if let Some(path) = &cli.emit_onnx {
@@ -253,7 +253,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             summary: &packed.summary,
             report: &packed.report,
         };
-        writeln!(io::stdout(), "{}", serde_json::to_string(&answer)?)?;
+        say(&format!("{}\n", serde_json::to_string(&answer)?))?;
     } else if !cli.quiet {
         let mut text = summary(&output, &packed);
         if cli.report {
@@ -265,7 +265,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         // What is redirected into a file is the form that was asked for.
         match emits_to_stdout(cli) {
             true => eprint!("{text}"),
-            false => io::stdout().write_all(text.as_bytes())?,
+            false => say(&text)?,
         }
     }
     let Some(checked) = checked else { return Ok(ExitCode::SUCCESS) };
@@ -273,6 +273,14 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         eprintln!("graphmend-pack: --check: {}", checked.message);
     }
     Ok(ExitCode::from(checked.exit))
+}
+
+/// Prints. Where the reader has gone (`graphmend-pack … | head`), there is nobody to tell, and the work goes on.
+fn say(text: &str) -> Result<()> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 /// Is an intermediate form printed?

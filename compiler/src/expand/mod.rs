@@ -46,6 +46,14 @@ pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
                 format!("output '{}' is not a tensor that is computed", decl.name),
             ));
         };
+        let made = e.cx.narrow.get(&t).copied().unwrap_or_else(|| e.cx.dtype(t).into());
+        if let Some(declared) = decl.ty.elem().filter(|elem| *elem != made) {
+            let name = &decl.name;
+            return Err(Error::invalid(
+                Stage::Expand,
+                format!("output '{name}' is declared as {declared}, but is {made}"),
+            ));
+        }
         e.cx.program.outputs.push(t);
         e.cx.program.output_names.push(decl.name.clone());
     }
@@ -194,7 +202,7 @@ impl<'d> Expander<'d> {
         let must = Int::new(node.attr_int("truth", 1)?);
         let first = is.first().copied().unwrap_or(must);
         let what = node.attr_str("what", "a condition that must hold does not")?;
-        self.cx.require_equal(first, must, &what).map_err(|e| at_node(node, e))
+        self.cx.require_equal(first, must, what).map_err(|e| at_node(node, e))
     }
 
     /// Expands one node without regions. A node whose operands are poisoned is left out.

@@ -146,6 +146,6 @@ fn diagonals_far_outside_of_the_matrix_leave_all_or_nothing() {
         }
     }
     for k in [i64::MAX, i64::MIN] {
-        assert_eq!(data(&run1("EyeLike", 9, &[x.clone()], &[("k", I(k))])), nothing);
+        assert_eq!(data(&run1("EyeLike", 9, std::slice::from_ref(&x), &[("k", I(k))])), nothing);
     }
 }
