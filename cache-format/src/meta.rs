@@ -24,6 +24,19 @@ pub enum Border {
     Maybe(Option<Box<Border>>),
 }
 
+impl Border {
+    /// How many tensors hold it.
+    pub fn tensors(&self) -> usize {
+        match self {
+            Border::Tensor | Border::Stack => 1,
+            Border::List(members) => *members as usize,
+            Border::Ragged => 2,
+            Border::Absent => 0,
+            Border::Maybe(of) => 1 + of.as_ref().map_or(0, |of| of.tensors()),
+        }
+    }
+}
+
 /// Description of the file for people and tools (section META). Names and shapes of inputs and outputs are in TENSORS.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Meta {

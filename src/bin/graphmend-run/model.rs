@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
+use graphmend::border::{self, Value};
+use graphmend::cache_format::meta::Border;
 use graphmend::npy::{self, Array};
 use graphmend::{
     Digest, Error, FormatError, Model, OpenError, OpenOptions, OwnedSession, Storage, Trust, WeightCheck, declaration,
@@ -131,20 +133,54 @@ pub(crate) fn split_name<'a>(arg: &'a str, names: &[&str], what: &str) -> Result
     }
 }
 
-/// Reads the arrays given as `NAME=FILE`, by number of the input.
+/// Reads the arrays given as `NAME=FILE`, by number of the input. A sequence or an optional may be given as a whole; an
+/// optional that is not given is absent.
 pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<Array>>> {
     let declared: Vec<_> = model.view().inputs().collect();
-    let names: Vec<&str> = declared.iter().map(|t| t.name).collect();
-    let mut arrays = vec![None; names.len()];
+    let (mut wholes, mut first) = (vec![], 0);
+    for (name, how) in border::inputs(model) {
+        let count = how.tensors();
+        wholes.push((name, how, first));
+        first += count;
+    }
+    wholes.retain(|(_, how, _)| *how != Border::Tensor);
+    let names: Vec<&str> = declared.iter().map(|t| t.name).chain(wholes.iter().map(|w| w.0.as_str())).collect();
+    let mut arrays: Vec<Option<Array>> = vec![None; declared.len()];
     for arg in given {
         let (i, path) = split_name(arg, &names, "input")?;
-        let mut array = npy::read(path).with_context(|| path.to_string())?;
-        // What NumPy stores bfloat16 as depends on who wrote it.
-        if declared[i].dtype == graphmend::DType::BF16 && array.dtype == graphmend::DType::U16 {
-            array.dtype = graphmend::DType::BF16;
+        // A whole may have the name of the tensor that holds it.
+        let whole = wholes.iter().find(|(name, ..)| name == names[i] && !path.ends_with(".npy"));
+        let mut made = vec![];
+        let start = match whole {
+            Some((name, how, start)) => {
+                let value = Value::read(Path::new(path)).with_context(|| path.to_string())?;
+                border::flatten(how, Some(&value), &mut declared[*start..].iter().copied(), &mut made)
+                    .map_err(|e| anyhow!("input {name}: {e}"))?;
+                *start
+            }
+            None if i < declared.len() => {
+                made.push(npy::read(path).with_context(|| path.to_string())?);
+                i
+            }
+            None => bail!("input {} takes a folder NAME.seq or a file NAME.none", names[i]),
+        };
+        for (k, mut array) in (start..).zip(made) {
+            // What NumPy stores bfloat16 as depends on who wrote it.
+            if declared[k].dtype == graphmend::DType::BF16 && array.dtype == graphmend::DType::U16 {
+                array.dtype = graphmend::DType::BF16;
+            }
+            if arrays[k].replace(array).is_some() {
+                bail!("input {} is given twice", names[i]);
+            }
         }
-        if arrays[i].replace(array).is_some() {
-            bail!("input {} is given twice", names[i]);
+    }
+    for (name, how, start) in wholes.iter().filter(|w| matches!(w.1, Border::Maybe(_))) {
+        let own = *start..*start + how.tensors();
+        if arrays[own.clone()].iter().all(Option::is_none) {
+            let mut made = vec![];
+            border::flatten(how, None, &mut declared[own].iter().copied(), &mut made)
+                .map_err(|e| anyhow!("input {name}: {e}"))?;
+            arrays.iter_mut().skip(*start).zip(made).for_each(|(to, array)| *to = Some(array));
         }
     }
     Ok(arrays)

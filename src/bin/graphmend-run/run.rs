@@ -4,7 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use graphmend::border;
+use graphmend::cache_format::meta::Border;
 use graphmend::npy::{self, Array};
 use serde::Serialize;
 
@@ -14,6 +16,7 @@ use crate::model::{ModelArgs, demand_inputs, read_inputs, run_once, split_name};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Without -o the outputs are summed up on standard output. A model with one input or output needs no name before the file.
+A sequence is a folder NAME.seq with 0.npy, 1.npy, … and a file `length`; an absent optional is a file NAME.none, or not given.
 
 Examples:
   graphmend-run run mobilenet.gmc -i image.npy -o scores.npy
@@ -57,15 +60,38 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut session = model.session()?;
     run_once(&model, &mut session, &inputs)?;
     let mut summaries = Vec::new();
+    let mut arrays = Vec::new();
+    for i in 0..names.len() {
+        arrays.push(Array::from_view(&session.output(i)?));
+    }
+    // Sequences and optionals go to a folder as a whole, and not as the tensors that hold them.
+    let mut held = vec![false; names.len()];
+    if let Some(folder) = args.outputs.iter().rev().find(|arg| is_folder(arg, &names)) {
+        let mut first = 0;
+        for (name, how) in border::outputs(&model) {
+            let own = first..first + how.tensors();
+            first = own.end;
+            if how == Border::Tensor {
+                continue;
+            }
+            let value = border::gather(&how, &mut arrays[own.clone()].iter().cloned())
+                .map_err(|e| anyhow!("output {name}: {e}"))?;
+            let base = Path::new(folder).join(stem(&name));
+            fs::create_dir_all(folder).with_context(|| folder.clone())?;
+            value.write(&base).with_context(|| base.display().to_string())?;
+            held[own].fill(true);
+        }
+    }
     for (i, (name, file)) in names.iter().zip(files).enumerate() {
-        let array = Array::from_view(&session.output(i)?);
+        let array = &arrays[i];
+        let file = file.filter(|_| !held[i]);
         if let Some(path) = &file {
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
             }
-            npy::write(path, &array).with_context(|| path.display().to_string())?;
+            npy::write(path, array).with_context(|| path.display().to_string())?;
         }
-        summaries.push(summary(name, &array, file));
+        summaries.push(summary(name, array, file));
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -83,8 +109,7 @@ fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>
     let mut files = vec![None; names.len()];
     let mut given_file = vec![false; names.len()];
     for arg in given {
-        let named = names.iter().any(|name| arg.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')));
-        if !named && !arg.ends_with(".npy") {
+        if is_folder(arg, names) {
             for (file, name) in files.iter_mut().zip(names) {
                 *file = Some(Path::new(arg).join(file_name(name)));
             }
@@ -105,11 +130,21 @@ fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>
     Ok(files)
 }
 
+/// Is it the folder for all outputs?
+fn is_folder(arg: &str, names: &[&str]) -> bool {
+    let named = names.iter().any(|name| arg.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')));
+    !named && !arg.ends_with(".npy")
+}
+
 /// A name as a file name: what would leave the folder becomes `_`.
 fn file_name(name: &str) -> String {
+    format!("{}.npy", stem(name))
+}
+
+fn stem(name: &str) -> String {
     let safe: String =
         name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }).collect();
-    format!("{}.npy", safe.trim_start_matches('.'))
+    safe.trim_start_matches('.').to_owned()
 }
 
 fn summary(name: &str, array: &Array, file: Option<PathBuf>) -> Summary {
