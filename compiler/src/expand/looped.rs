@@ -1,8 +1,9 @@
 //! `Loop`: one native loop within the plan.
 //!
-//! The body is expanded once. What it carries is a slot with the shape that it has before the first trip; a dimension that
-//! the body does not give back as it was becomes a symbol that changes from trip to trip, and the body is expanded anew.
+//! The body is expanded once, with an assumption of what it carries ([`super::carried`]). If it does not give that back, the
+//! assumption is changed and the body is expanded anew.
 
+use super::carried::{CarriedAs, Entry};
 use super::{Expander, at_node, hoist};
 use crate::dtype::DType;
 use crate::error::{Collector, Result};
@@ -34,24 +35,12 @@ impl Entered {
     }
 }
 
-/// A carried value.
-struct Entry {
-    init: TensorId,
-    /// What the body sees; `init` itself if the body passes it on.
-    current: TensorId,
-    /// Which dimensions change, with their symbols.
-    dims: Vec<Option<VarId>>,
-}
-
-/// For each carried value, which of its dimensions change from trip to trip.
-pub(crate) type Varying = Vec<Vec<bool>>;
-
 impl Expander<'_> {
     /// Expands a loop.
     pub(crate) fn looped(&mut self, module: &Module, node: &Node, problems: &mut Collector) -> Result<()> {
         let body = node.require_region("body")?;
         let before = self.clone();
-        let mut varying = Varying::new();
+        let mut varying = vec![];
         loop {
             let Some(entered) = self.enter(node, body, &mut varying)? else {
                 self.poisoned.extend(node.wanted_outputs());
@@ -85,7 +74,12 @@ impl Expander<'_> {
 
     /// Opens the body's block and defines the body's inputs. `varying` is filled for values that it does not hold yet.
     /// Nothing if an operand is not supported.
-    pub(crate) fn enter(&mut self, node: &Node, body: &Region, varying: &mut Varying) -> Result<Option<Entered>> {
+    pub(crate) fn enter(
+        &mut self,
+        node: &Node,
+        body: &Region,
+        varying: &mut Vec<CarriedAs>,
+    ) -> Result<Option<Entered>> {
         self.cx.node.clone_from(&node.name);
         if node.given_inputs().any(|v| !self.values.contains_key(&v)) {
             return Ok(None);
@@ -115,8 +109,6 @@ impl Expander<'_> {
         if body.inputs.len() != states + 2 || body.outputs.len() <= states {
             return Err(node.invalid("the body does not fit the values that are carried"));
         }
-        varying.resize_with(states, Vec::new);
-
         let mark = VarId::new(VarInfo { name: "mark".into(), lo: None, hi: None, extent: None });
         self.cx.begin_block();
         let trip = match most {
@@ -134,21 +126,15 @@ impl Expander<'_> {
         let mut entries = vec![];
         for (k, init) in carried.into_iter().enumerate() {
             let passed = body.outputs[k + 1] == body.inputs[k + 2];
-            let shape = self.cx.shape(init);
-            varying[k].resize(shape.len(), false);
-            let mut dims = vec![];
-            let mut own = vec![];
-            for (d, varies) in shape.into_iter().zip(&varying[k]) {
-                let symbol = varies.then(|| Int::symbol("carried", Some(0), None));
-                own.push(symbol.unwrap_or(d));
-                dims.push(symbol.and_then(|s| s.as_var()));
+            if varying.len() <= k {
+                varying.push(CarriedAs::first(&mut self.cx, init));
             }
-            let current = if passed { init } else { self.cx.define(self.cx.dtype(init), own, Def::Slot) };
-            if let Some(elem) = self.cx.narrow.get(&init).copied() {
-                self.cx.narrow.insert(current, elem);
-            }
-            self.give(body.inputs[k + 2], current);
-            entries.push(Entry { init, current, dims });
+            let entry = match passed {
+                true => Entry::passed(init),
+                false => Entry::new(&mut self.cx, init, &varying[k], Int::var(trip)),
+            };
+            self.give(body.inputs[k + 2], entry.current);
+            entries.push(entry);
         }
         Ok(Some(Entered { most, start, trip, mark, carried: entries }))
     }
@@ -163,11 +149,11 @@ impl Expander<'_> {
     /// # Errors
     /// Types or ranks that change.
     pub(crate) fn widen(
-        &self,
+        &mut self,
         node: &Node,
         entered: &Entered,
         results: &[TensorId],
-        varying: &mut Varying,
+        varying: &mut [CarriedAs],
     ) -> Result<bool> {
         let mut wider = false;
         for (k, (entry, next)) in entered.carried.iter().zip(&results[1..]).enumerate() {
@@ -175,17 +161,11 @@ impl Expander<'_> {
             if was != is || self.cx.narrow.get(&entry.init) != self.cx.narrow.get(next) {
                 return Err(node.invalid(format!("carried value {k} is {was} before the loop and {is} after a trip")));
             }
-            let (from, to) = (self.cx.shape(entry.current), self.cx.shape(*next));
-            if from.len() != to.len() {
-                let (from, to) = (from.len(), to.len());
+            let (from, to) = (self.cx.rank(entry.current), self.cx.rank(*next));
+            if from != to {
                 return Err(node.unsupported(format!("carried value {k} of rank {from}, then {to}, is not supported")));
             }
-            for (axis, (a, b)) in from.iter().zip(&to).enumerate() {
-                if entry.dims[axis].is_none() && a.eq_proof(*b) != Some(true) {
-                    varying[k][axis] = true;
-                    wider = true;
-                }
-            }
+            wider |= entry.widen(&mut self.cx, *next, &mut varying[k], &|i| entered.is_inner(i));
         }
         Ok(wider)
     }
@@ -227,8 +207,8 @@ impl Expander<'_> {
         let mut after = vec![];
         let mut taken = vec![];
         for (entry, next) in entered.carried.iter().zip(&results[1..]) {
-            if entry.current == entry.init {
-                after.push(Some(entry.init));
+            if !entry.is_carried_as_tensor() {
+                after.push(None);
                 made.push(None);
                 continue;
             }
@@ -284,22 +264,14 @@ impl Expander<'_> {
         l.body = body;
 
         // What there is after the loop.
-        for (k, entry) in entered.carried.iter().enumerate() {
-            let Some(next) = made[k] else { continue };
-            let mut shape = vec![];
-            for (axis, d) in self.cx.shape(entry.init).into_iter().enumerate() {
-                let Some(current) = entry.dims[axis] else {
-                    shape.push(d);
-                    continue;
-                };
-                let symbol = Int::symbol("carried", Some(0), None);
-                if let Some(result) = symbol.as_var() {
-                    l.dims.push(CarriedDim { current, init: d, next: self.cx.shape(next)[axis], result });
-                }
-                shape.push(symbol);
-            }
-            let result = self.slot_like(next, shape);
-            l.carried.push(Carried { current: entry.current, init: entry.init, next, result });
+        for (k, (entry, next)) in entered.carried.iter().zip(&results[1..]).enumerate() {
+            let Some(made) = made[k] else {
+                after[k] = Some(entry.numbers_after(&mut self.cx, *next, count, &mut l.dims));
+                continue;
+            };
+            let shape = entry.shape_after(&self.cx, made, count, &mut l.dims);
+            let result = self.slot_like(made, shape);
+            l.carried.push(Carried { current: entry.current, init: entry.init, next: made, result });
             after[k] = Some(result);
         }
         let mut all = BTreeMap::new();

@@ -1,11 +1,12 @@
 //! Mended graph to tensor expressions: walks the nodes, keeps the tensor of each value, calls the operators' expansions.
 
 mod branch;
+mod carried;
 mod flex;
 mod hoist;
 mod looped;
 
-pub(crate) use looped::Varying;
+pub(crate) use carried::CarriedAs;
 
 use crate::error::{Collector, Error, Result, Stage};
 use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};

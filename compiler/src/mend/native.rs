@@ -14,7 +14,7 @@ use crate::graph::{Attr, Module, Node, Region, ValueId};
 /// What is assumed of carried values.
 struct Assumed {
     forms: Vec<Option<Form>>,
-    varying: crate::expand::Varying,
+    varying: Vec<crate::expand::CarriedAs>,
     /// Sequences to which the body only adds are scan outputs.
     append_apart: bool,
 }
