@@ -231,6 +231,38 @@ fn an_output_layer_is_deferred_until_after_the_loop() {
 }
 
 #[test]
+fn counters_that_a_loop_carries_are_what_they_are_after_it() {
+    // Two counters: one grows by 2, one is the product of all trips' numbers so far plus the first; both cut x.
+    let build = |n: &mut Net| {
+        let (x, limit) = (n.input("x", &["9"]), n.input("limit", &[]));
+        let (a, b, most) = (n.ints(&[1]), n.int(3), n.int(4));
+        let zero = n.constant(&[], &[0.0]);
+        let start = n.node("Less", &[zero, limit], &[]);
+        let out = looped(n, Some(most), Some(start), &[a, b, zero], 3, |n, v| {
+            let (two, three, axis) = (n.ints(&[2]), n.int(3), n.ints(&[0]));
+            let next_a = n.node("Add", &[v[2], two], &[]);
+            let next_b = n.node("Mul", &[v[3], v[0]], &[]);
+            let next_b = n.node("Add", &[next_b, three], &[]);
+            let piece = n.node("Slice", &[x, axis, next_a], &[]);
+            let sum = n.node("ReduceSum", &[piece, axis], &[("keepdims", Attr::Int(0))]);
+            let sum = n.node("Add", &[v[4], sum], &[]);
+            vec![n.node("Less", &[sum, limit], &[]), next_a, next_b, sum]
+        });
+        let float = Attr::Int(1);
+        for (k, v) in out.into_iter().enumerate() {
+            let v = if k < 2 { n.node("Cast", &[v], &[("to", float.clone())]) } else { v };
+            n.output(v);
+        }
+    };
+    let x: (&[usize], &[f32]) = (&[9], &[1.0; 9]);
+    let out = both(build, &[&[x, (&[], &[100.0])], &[x, (&[], &[4.0])], &[x, (&[], &[-1.0])]]);
+    // b: 3, then 3*0+3, 3*1+3, 6*2+3, 15*3+3.
+    assert_eq!(out[0], [(vec![1], vec![9.0]), (vec![], vec![48.0]), (vec![], vec![24.0])]);
+    assert_eq!(out[1], [(vec![1], vec![5.0]), (vec![], vec![6.0]), (vec![], vec![8.0])]);
+    assert_eq!(out[2], [(vec![1], vec![1.0]), (vec![], vec![3.0]), (vec![], vec![0.0])]);
+}
+
+#[test]
 fn a_loop_that_never_ends_meets_the_limit_of_its_session() {
     let mut n = Net::new();
     let x = n.input("x", &["1"]);

@@ -150,22 +150,25 @@ impl Entry {
         self.after(&cx.shape(next), count, Some(0), dims)
     }
 
-    /// The integers after the loop, as a tensor; a value that the body passes on is what it was.
+    /// The integers after the loop. Nothing for a value that the body passes on.
     pub(super) fn numbers_after(
         &self,
         cx: &mut Cx,
         next: TensorId,
         count: Int,
         dims: &mut Vec<CarriedDim>,
-    ) -> TensorId {
+    ) -> Option<Vec<Int>> {
         let after = match &self.how {
-            CarriedAs::Numbers(_) => cx.ints(next),
-            CarriedAs::Tensor(_) => None,
+            CarriedAs::Numbers(_) => cx.ints(next)?,
+            CarriedAs::Tensor(_) => return None,
         };
-        let Some(after) = after else { return self.init };
-        let numbers = self.after(&after, count, None, dims);
+        Some(self.after(&after, count, None, dims))
+    }
+
+    /// A tensor of the integers after the loop; without any, of what was there before.
+    pub(super) fn tensor_of(&self, cx: &mut Cx, numbers: Option<Vec<Int>>) -> TensorId {
         let sizes = sizes(cx, self.init);
-        cx.from_ints(DType::I64, &sizes, &numbers)
+        numbers.map_or(self.init, |numbers| cx.from_ints(DType::I64, &sizes, &numbers))
     }
 
     fn after(&self, after: &[Int], count: Int, least: Option<i64>, dims: &mut Vec<CarriedDim>) -> Vec<Int> {

@@ -264,9 +264,10 @@ impl Expander<'_> {
         l.body = body;
 
         // What there is after the loop.
+        let mut numbers = vec![];
         for (k, (entry, next)) in entered.carried.iter().zip(&results[1..]).enumerate() {
             let Some(made) = made[k] else {
-                after[k] = Some(entry.numbers_after(&mut self.cx, *next, count, &mut l.dims));
+                numbers.push((k, entry.numbers_after(&mut self.cx, *next, count, &mut l.dims)));
                 continue;
             };
             let shape = entry.shape_after(&self.cx, made, count, &mut l.dims);
@@ -300,6 +301,9 @@ impl Expander<'_> {
         }
         let trip = entered.trip;
         self.cx.push_control(Step::Loop(Box::new(l)));
+        for (k, numbers) in numbers {
+            after[k] = Some(entered.carried[k].tensor_of(&mut self.cx, numbers));
+        }
         for (element, deferred) in elements.iter().zip(deferred) {
             after.push(Some(match deferred {
                 None => all[element],
