@@ -274,3 +274,19 @@ fn a_loop_that_never_ends_meets_the_limit_of_its_session() {
     let error = session.run(&[TensorRef::new(&[1f32], &[1])]).expect_err("never ends");
     assert_eq!(error, graphmend_runtime::Error::StepLimit);
 }
+
+#[test]
+fn a_part_that_nobody_asks_for_may_have_another_shape_in_each_trip() {
+    let build = |n: &mut Net| {
+        let x = n.input("x", &["rows", "2"]);
+        let trips = n.int(3);
+        let out = looped(n, Some(trips), None, &[x], 2, |n, v| {
+            let turned = n.node("Transpose", &[v[2]], &[]);
+            vec![n.truth(true), turned, turned]
+        });
+        n.output(out[0]);
+    };
+    let out = both(build, &[&[(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])], &[(&[1, 2], &[7.0, 8.0])]]);
+    assert_eq!(out[0], [(vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0])]);
+    assert_eq!(out[1], [(vec![2, 1], vec![7.0, 8.0])]);
+}

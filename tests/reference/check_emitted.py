@@ -1,9 +1,10 @@
 """Checks mended models that were written as ONNX: legal by onnx.checker, and equal to the originals in onnxruntime.
 
-    check_emitted.py PACK CASES [CASES ...]
+    check_emitted.py PACK CASES [CASES ...] [--unroll N] [--quiet]
 
 PACK is graphmend-pack. CASES are case folders, or folders of them, in the form of folders.py: each model is packed with
 --emit-onnx, and both models run on every input set of the case. Models that graphmend-pack refuses are named and skipped.
+--unroll is passed on; 0 leaves every loop a Loop. --quiet names only what fails or is skipped.
 """
 import argparse
 import glob
@@ -41,10 +42,10 @@ def input_sets(case):
         yield [np.load(f) for f in files]
 
 
-def check(pack, case, work):
+def check(pack, case, work, options):
     """None if all is well, else what is not; raises for what graphmend-pack refuses."""
     mended = os.path.join(work, "mended.onnx")
-    command = [pack, "-q", os.path.join(case, "model.onnx"), "-o", os.path.join(work, "m.gmc"), "--emit-onnx", mended]
+    command = [pack, "-q", os.path.join(case, "model.onnx"), "-o", os.path.join(work, "m.gmc"), "--emit-onnx", mended, *options]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == SKIPPED:
         raise NotImplementedError(done.stderr.strip())
@@ -74,18 +75,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pack")
     parser.add_argument("cases", nargs="+")
+    parser.add_argument("--unroll")
+    parser.add_argument("--quiet", action="store_true")
     args = parser.parse_args()
+    options = ["--unroll", args.unroll] if args.unroll is not None else []
     failed = checked = 0
     for case in case_folders(args.cases):
         with tempfile.TemporaryDirectory() as work:
             try:
-                wrong = check(args.pack, case, work)
+                wrong = check(args.pack, case, work, options)
             except NotImplementedError as e:
                 print(f"skipped  {case}: {str(e).splitlines()[0]}")
                 continue
         checked += 1
         failed += wrong is not None
-        print(f"FAILED   {case}: {wrong}" if wrong else f"equal    {case}")
+        if wrong or not args.quiet:
+            print(f"FAILED   {case}: {wrong}" if wrong else f"equal    {case}", flush=True)
     print(f"{checked} checked, {failed} failed")
     return 1 if failed or not checked else 0
 

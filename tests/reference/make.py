@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import control
 import folders
 import vad
 
@@ -147,6 +148,10 @@ def make_silero_vad(out, name):
     folders.write(out, name, model, sets, "audio", note=f"silero-vad 6.2.3, MIT; {rate} Hz; input 1 of set K is output 1 of set K-1")
 
 
+def make_control(out, name):
+    control.write(out, name, int(name.removeprefix("control_")))
+
+
 MAKERS = {
     "mlp": make_mlp,
     "mlp_dyn": make_mlp,
@@ -160,6 +165,7 @@ MAKERS = {
     "magika": make_magika,
     "resnet50": make_vision,
     "resnet50_dyn": make_vision,
+    **{f"control_{seed}": make_control for seed in control.SEEDS},
 }
 
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::compare::{Tolerance, compare};
 
-/// All models that have reference outputs; `make.py --list` names the same.
+/// All real models that have reference outputs; `make.py --list` names the same, and those of [`CONTROL`].
 pub const MODELS: [&str; 12] = [
     "mlp",
     "mlp_dyn",
@@ -25,6 +25,9 @@ pub const MODELS: [&str; 12] = [
     "resnet50",
     "resnet50_dyn",
 ];
+
+/// How the folders of random models with control flow begin.
+pub const CONTROL: &str = "control_";
 
 /// Where the folders are: `$GRAPHMEND_REFERENCE`, else `target/reference`.
 pub fn folder() -> PathBuf {

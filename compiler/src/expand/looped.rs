@@ -39,6 +39,10 @@ impl Expander<'_> {
     /// Expands a loop.
     pub(crate) fn looped(&mut self, module: &Module, node: &Node, problems: &mut Collector) -> Result<()> {
         let body = node.require_region("body")?;
+        let given = |v: &ValueId| self.values.contains_key(v) || self.poisoned.contains(v);
+        if !node.given_inputs().all(|v| given(&v)) {
+            return Err(node.unsupported("carrying something of which no tensor can be made is not supported"));
+        }
         let before = self.clone();
         let mut varying = vec![];
         loop {

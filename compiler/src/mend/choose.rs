@@ -7,6 +7,7 @@
 
 use super::Mender;
 use super::report::Rule;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Module, Node, Region, ValueId};
 
@@ -65,7 +66,7 @@ impl Mender<'_> {
             if !fits {
                 return Ok(false);
             }
-            let chosen = trial.emit(&mut copy, node, "Where", &[cond, *a, *b], &[], &mut made);
+            let chosen = trial.select(&mut copy, node, cond, *a, *b, &mut made);
             trial.alias(node, k, chosen);
         }
         *self = trial;
@@ -74,6 +75,25 @@ impl Mender<'_> {
         out.constants.append(&mut made.constants);
         self.report.settle(node, Rule::Where);
         Ok(true)
+    }
+
+    /// `a` where `cond`, else `b`. Of truth values without `Where`, which onnxruntime does not have for them.
+    fn select(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        cond: ValueId,
+        a: ValueId,
+        b: ValueId,
+        out: &mut Region,
+    ) -> ValueId {
+        if self.facts.values.get(&a).is_none_or(|t| self.facts.cx.dtype(*t) != DType::Bool) {
+            return self.emit(module, node, "Where", &[cond, a, b], &[], out);
+        }
+        let not = self.emit(module, node, "Not", &[cond], &[], out);
+        let (a, b) =
+            (self.emit(module, node, "And", &[cond, a], &[], out), self.emit(module, node, "And", &[not, b], &[], out));
+        self.emit(module, node, "Or", &[a, b], &[], out)
     }
 
     /// Whether a node of a branch has a value for all operands, without a check.

@@ -19,6 +19,7 @@ mod scan;
 mod sequence;
 mod split;
 mod stack;
+mod sweep;
 pub mod trap;
 mod unroll;
 
@@ -57,7 +58,7 @@ pub fn mend(module: &mut Module, dims: &Dims, unroll: usize) -> Result<Report> {
     let mut region = m.region(module, region)?;
     m.give_out(module, &mut region)?;
     module.main = region;
-    sweep(&mut module.main);
+    sweep::sweep(&mut module.main);
     m.report.note_rest(&module.main);
     Ok(m.report)
 }
@@ -181,25 +182,6 @@ impl Mender<'_> {
         }
         out.nodes.push(node);
     }
-}
-
-/// Removes nodes and constants that nothing needs.
-fn sweep(region: &mut Region) {
-    let mut needed: std::collections::BTreeSet<ValueId> = region.outputs.iter().copied().collect();
-    for k in (0..region.nodes.len()).rev() {
-        let is_check = region.nodes[k].domain == trap::DOMAIN;
-        if is_check || region.nodes[k].wanted_outputs().any(|v| needed.contains(&v)) {
-            for inner in region.nodes[k].regions_mut() {
-                sweep(inner);
-            }
-            let node = &region.nodes[k];
-            needed.extend(node.given_inputs());
-            node.regions().for_each(|r| needed.extend(crate::graph::captures(r)));
-        } else {
-            region.nodes.remove(k);
-        }
-    }
-    region.constants.retain(|(id, _)| needed.contains(id));
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ impl Mender<'_> {
         let made = match node.op_type.as_str() {
             "SequenceEmpty" => Some(vec![]),
             "SequenceConstruct" => Some(node.given_inputs().collect()),
-            "SequenceInsert" => self.insert(node)?,
+            "SequenceInsert" => self.insert(module, node, out)?,
             "SequenceErase" => self.erase(node)?,
             "SplitToSequence" => self.split(module, node, out)?,
             "SequenceAt" => return self.at(module, node, out),
@@ -57,10 +57,20 @@ impl Mender<'_> {
         Ok(Some(if p < 0 { p + length } else { p } as usize))
     }
 
-    fn insert(&mut self, node: &Node) -> Result<Option<Vec<ValueId>>> {
+    fn insert(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<Vec<ValueId>>> {
         let Some(mut members) = self.members(node.require_input(0, "the sequence")?) else { return Ok(None) };
         let value = node.require_input(1, "the tensor")?;
         let n = members.len() as i64;
+        if let (0, Some(at)) = (n, node.input(2))
+            && self.known_int(at).is_none()
+        {
+            // There is one place only.
+            let at = self.wide(module, node, at, out);
+            let zero = self.constant(module, TensorData::scalar_i64(0), out);
+            let first = self.emit(module, node, "Equal", &[at, zero], &[], out);
+            self.push_check(&Node { inputs: vec![Some(first)], ..node.clone() }, true, out);
+            return Ok(Some(vec![value]));
+        }
         let Some(place) = self.place(node, 2, n, n, n)? else { return Ok(None) };
         members.insert(place, value);
         Ok(Some(members))

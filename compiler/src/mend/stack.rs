@@ -123,6 +123,12 @@ impl Mender<'_> {
         self.pick(module, node, shape, 0, 0, out)
     }
 
+    /// An integer of 64 bits.
+    pub(super) fn wide(&mut self, module: &mut Module, node: &Node, value: ValueId, out: &mut Region) -> ValueId {
+        let to = i64::from(ElemType::from(crate::dtype::DType::I64).code());
+        self.emit(module, node, "Cast", &[value], &[("to", to)], out)
+    }
+
     /// A position, which may count from the end, as one element that counts from the start.
     pub(super) fn counted_from_start(
         &mut self,
@@ -132,14 +138,7 @@ impl Mender<'_> {
         at: ValueId,
         out: &mut Region,
     ) -> ValueId {
-        let at = self.emit(
-            module,
-            node,
-            "Cast",
-            &[at],
-            &[("to", i64::from(ElemType::from(crate::dtype::DType::I64).code()))],
-            out,
-        );
+        let at = self.wide(module, node, at, out);
         let (length, zero) =
             (self.length(module, node, whole, out), self.constant(module, TensorData::scalar_i64(0), out));
         let turned = self.emit(module, node, "Add", &[at, length], &[], out);

@@ -143,6 +143,12 @@ fn cheap_branches_of_one_shape_are_both_computed() {
 }
 
 #[test]
+fn truth_values_are_selected_by_logic() {
+    let (ops, _, _) = mended(choice_of(node("IsNaN", &["x"], &["t"]), node("IsInf", &["x"], &["t"])));
+    assert_eq!(ops[3..], ["IsNaN", "IsInf", "Not", "And", "And", "Or"]);
+}
+
+#[test]
 fn a_branch_of_another_shape_or_that_may_fail_stays_a_choice() {
     for then in [node("Concat", &["x", "c"], &["t"]), node("Gather", &["x", "one"], &["t"])] {
         let then = with(then, int_attr("axis", 0));
@@ -152,4 +158,56 @@ fn a_branch_of_another_shape_or_that_may_fail_stays_a_choice() {
         assert!(ops.iter().any(|o| o == "If"), "{ops:?}");
         assert_eq!(report.count(Rule::Branch), 1);
     }
+}
+
+#[test]
+fn a_loop_carries_and_collects_only_what_is_needed() {
+    let mut inner = body("cond_in", vec![node("Neg", &["u"], &["v"])]);
+    inner.input.push(untyped("u"));
+    inner.output.insert(2, untyped("v"));
+    let repeat = with(node("Loop", &["trips", "", "x", "x"], &["y", "w", "rows"]), graph_attr("body", inner));
+    crate::sym::reset();
+    crate::te::expr::reset();
+    let mut module = import(model_with(vec![repeat], vec![ints("trips", &[3], true)])).unwrap();
+    mend(&mut module, &Dims::new(), 0).unwrap();
+    module.verify(crate::error::Stage::Mend).unwrap();
+    let kept = module.main.nodes.iter().find(|n| n.is("Loop")).unwrap();
+    let inside: Vec<&str> = kept.regions().flat_map(|r| &r.nodes).map(|n| n.op_type.as_str()).collect();
+    assert_eq!((kept.inputs.len(), kept.outputs.len(), inside), (3, 1, vec!["Add"]));
+}
+
+#[test]
+fn a_branch_gives_only_what_is_needed() {
+    let arm = |op: &str| {
+        let mut b = branch(vec![with(node(op, &["x"], &["t"]), int_attr("axis", 0)), node("Exp", &["x"], &["e"])], "t");
+        b.output.push(untyped("e"));
+        b
+    };
+    let mut m = choice_of(node("Relu", &["x"], &["t"]), node("Relu", &["x"], &["t"]));
+    let nodes = &mut m.graph.as_mut().unwrap().node;
+    let choose = with(node("If", &["going"], &["y", "unused"]), graph_attr("then_branch", arm("Softmax")));
+    nodes[3] = with(choose, graph_attr("else_branch", arm("LogSoftmax")));
+    let (_, _, module) = mended(m);
+    let kept = module.main.nodes.iter().find(|n| n.is("If")).unwrap();
+    assert_eq!(kept.outputs.len(), 1);
+    assert!(
+        kept.regions().all(|r| r.outputs.len() == 1 && r.nodes.len() == 1),
+        "{:?}",
+        kept.regions().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_sequence_without_members_has_one_place_to_insert_at() {
+    let nodes = vec![
+        node("ReduceSum", &["x"], &["sum"]),
+        with(node("Cast", &["sum"], &["wide"]), int_attr("to", 7)),
+        node("Squeeze", &["wide"], &["place"]),
+        node("SequenceEmpty", &[], &["s"]),
+        node("SequenceInsert", &["s", "x", "place"], &["t"]),
+        node("SequenceAt", &["t", "last"], &["y"]),
+    ];
+    let (ops, report, _) = mended(model_with(nodes, vec![ints("last", &[-1], true)]));
+    assert_eq!(ops.last().map(String::as_str), Some(trap::CHECK), "another place is an error: {ops:?}");
+    assert_eq!(report.count(Rule::Sequence), 3);
 }
