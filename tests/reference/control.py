@@ -21,8 +21,12 @@ import program
 
 MOST_ELEMENTS = 4000
 
-# Those whose models are among the references.
-SEEDS = ()
+# Those whose models are among the references: small ones that differ much.
+SEEDS = (
+    9, 15, 20, 30, 33, 67, 81, 85, 112, 113, 120, 145, 186, 203, 230, 233, 237, 241, 255, 258,
+    265, 267, 285, 287, 306, 321, 327, 340, 342, 346, 352, 356, 366, 389, 393, 417, 428, 447, 473, 503,
+    505, 512, 515, 558, 559, 560, 563, 577, 591, 592, 614, 615, 621, 630, 654, 663, 667, 674, 676, 699,
+)
 
 
 def session(model, optimise=True):
@@ -51,7 +55,7 @@ def outputs_of(model, sets):
     for a, b in zip(*found):
         for x, y in zip(a, b):
             if x.shape != y.shape or x.size > MOST_ELEMENTS or not np.allclose(x, y, rtol=1e-4, atol=1e-5):
-                raise Unfit("outputs differ, or are large or no numbers")
+                raise Unfit("outputs depend on optimisations, or are large or no numbers")
             if x.dtype == np.float32 and x.size and not np.abs(x).max() < 1e4:
                 raise Unfit("outputs are large")
     return found[0]

@@ -145,7 +145,8 @@ def loop(m, s):
             rest = lambda o: o.dims[: axes[k]] + o.dims[axes[k] + 1 :]
             part = body.pick(lambda o: o.of("f", v.rank) and rest(o) == rest(v) and o.dims[axes[k]] != d)
             if part is None:
-                part = body.op("ReduceSum", [v, body.const([axes[k]])], "f", v.dims[: axes[k]] + (1,) + v.dims[axes[k] + 1 :])
+                one = v.dims[: axes[k]] + (1,) + v.dims[axes[k] + 1 :]
+                part = body.op("ReduceSum", [v, body.const([axes[k]])], "f", one)
             n = body.op("Concat", [v, part] if r.random() < 0.7 else [part, v], "f", v.dims, axis=axes[k])
         elif kind == "shrink":
             n = m.slice(body, v, axes[k])
@@ -405,7 +406,8 @@ def function(m, s):
     kinds = [(v.kind, [d if isinstance(d, int) else m.size(True) for d in v.dims]) for v in outs]
     values = s.node(name, [x, flag], kinds, domain="local")
     if r.random() < 0.5:
-        again = s.pick(lambda v: v.of("f", x.rank))
-        values += s.node(name, [again, m.truth(s)], [(k, [d if isinstance(d, int) else m.size(True) for d in dims]) for k, dims in kinds], domain="local")
+        again = [s.pick(lambda v: v.of("f", x.rank)), m.truth(s)]
+        kinds = [(k, [d if isinstance(d, int) else m.size(True) for d in dims]) for k, dims in kinds]
+        values += s.node(name, again, kinds, domain="local")
     tell(m, s, values)
     return values

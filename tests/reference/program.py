@@ -235,8 +235,8 @@ class Maker:
         v = v or self.floats(s)
         other = s.pick(lambda o: o.of("f") and o.dims == v.dims)
         if other is not None and r.random() < 0.4:
-            sum = s.op(r.choice(["Add", "Sub", "Max", "Min"]), [v, other], "f", v.dims)
-            return sum if r.random() < 0.5 else s.op("Mul", [sum, s.const(np.float32(0.5))], "f", v.dims)
+            both = s.op(r.choice(["Add", "Sub", "Max", "Min"]), [v, other], "f", v.dims)
+            return both if r.random() < 0.5 else s.op("Mul", [both, s.const(np.float32(0.5))], "f", v.dims)
         if r.random() < 0.5:
             scalar = s.pick(lambda o: o.of("f", 0)) or s.const(np.float32(r.choice([-1.5, -0.5, 0.25, 0.75])))
             return s.op(r.choice(["Add", "Sub"]), [v, scalar], "f", v.dims)
