@@ -68,7 +68,12 @@ impl Mender<'_> {
             let at = self.wide(module, node, at, out);
             let zero = self.constant(module, TensorData::scalar_i64(0), out);
             let first = self.emit(module, node, "Equal", &[at, zero], &[], out);
-            self.push_check(&Node { inputs: vec![Some(first)], ..node.clone() }, true, out);
+            self.push_check(
+                &Node { inputs: vec![Some(first)], ..node.clone() },
+                true,
+                "the position is outside of the sequence",
+                out,
+            );
             return Ok(Some(vec![value]));
         }
         let Some(place) = self.place(node, 2, n, n, n)? else { return Ok(None) };
