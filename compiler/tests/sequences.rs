@@ -35,7 +35,7 @@ fn run(model: &Model, inputs: &[TensorRef<'_>]) -> Vec<(String, Vec<i64>, Vec<f6
         let wide = |c: &[u8]| i64::from_le_bytes(c.try_into().expect("eight bytes")) as f64;
         let data = match v.as_f32() {
             Ok(x) => x.iter().map(|x| f64::from(*x)).collect(),
-            Err(_) if v.bytes.len() % 8 == 0 => v.bytes.chunks_exact(8).map(wide).collect(),
+            Err(_) if v.bytes.len().is_multiple_of(8) => v.bytes.chunks_exact(8).map(wide).collect(),
             Err(_) => v.bytes.iter().map(|b| f64::from(*b)).collect(),
         };
         all.push((name, v.shape.to_vec(), data));
