@@ -403,7 +403,7 @@ fn summary(output: &Path, packed: &Packed) -> String {
     let s = &packed.summary;
     format!(
         "{}  {} for {}\n\
-         splits    {} found, {} left\n\
+         splits    {} found, {} leave the plan{}\n\
          kernels   {} for {} calls a run; {} tensors fused away of {} nodes\n\
          code      {}\n\
          weights   {}\n\
@@ -413,6 +413,11 @@ fn summary(output: &Path, packed: &Packed) -> String {
         s.target,
         s.splits_before,
         s.splits_after,
+        match s.splits.within.all.total {
+            0 => String::new(),
+            1 => "; 1 stays within it as a native choice or loop".to_owned(),
+            n => format!("; {n} stay within it as native choices or loops"),
+        },
         s.kernels,
         s.dispatches,
         s.fused_away,

@@ -15,7 +15,7 @@ fn speech_is_found_where_the_reference_has_it() {
     let folder = Folder::new();
     let model = folder.path("silero_vad.gmc");
     let out = stdout(&graphmend_pack(&[&format!("{EXAMPLE}/silero_vad.onnx"), &"-o", &model]));
-    assert!(out.contains("splits") && out.contains(", 0 left"), "{out}");
+    assert!(out.contains("splits") && out.contains(", 0 leave the plan"), "{out}");
 
     let probabilities = folder.path("p.json");
     let wav = format!("{EXAMPLE}/speech.wav");

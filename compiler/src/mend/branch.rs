@@ -21,6 +21,9 @@ impl Mender<'_> {
         }
         let mut after = vec![];
         if node.is("If") {
+            if self.gives_other_shapes(&node) {
+                self.report.because(&node, "the branches give different shapes".into());
+            }
             after = self.results_in_tensors(module, &mut node)?;
         }
         // A branch may be expanded as it is, and then its results have shapes.
@@ -34,6 +37,18 @@ impl Mender<'_> {
             self.replace.replace(old, whole);
         }
         Ok(())
+    }
+
+    /// Are results of the two branches known to differ in shape?
+    fn gives_other_shapes(&self, node: &Node) -> bool {
+        let (Ok(then), Ok(other)) = (node.require_region("then_branch"), node.require_region("else_branch")) else {
+            return false;
+        };
+        let mut pairs = then.outputs.iter().zip(&other.outputs);
+        pairs.any(|(a, b)| {
+            let Some((a, b)) = self.dims(*a).zip(self.dims(*b)) else { return false };
+            a.len() != b.len() || a.iter().zip(&b).any(|(a, b)| a.eq_proof(*b) == Some(false))
+        })
     }
 
     /// Gives the branches' results and the node's outputs as tensors; says which values the outputs then stand for.

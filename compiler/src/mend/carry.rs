@@ -3,6 +3,7 @@
 //! Each is held in tensors (see [`super::forms`]). A sequence to whose end the body only adds is a scan output in disguise.
 
 use super::forms::Form;
+use super::report::Rule;
 use super::{Container, Mender};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -73,7 +74,8 @@ impl Mender<'_> {
             if inside == result {
                 self.replace.replace(inside, given);
                 ways.push(Carry::Same(given));
-            } else if append_apart && let Some(value) = append(&mut body, inside, result) {
+            } else if append_apart && let Some((insert, value)) = append(&mut body, inside, result) {
+                self.report.settle(&insert, Rule::Sequence);
                 appended.push(value);
                 ways.push(Carry::Append { given, value });
             } else {
@@ -190,7 +192,7 @@ pub(super) fn sequence_node(of: &Node, op: &str, inputs: &[ValueId], output: Val
 }
 
 /// What a body adds to the end of a sequence, if that is all that it does with it; the node that does is removed.
-fn append(body: &mut Region, inside: ValueId, result: ValueId) -> Option<ValueId> {
+fn append(body: &mut Region, inside: ValueId, result: ValueId) -> Option<(Node, ValueId)> {
     let at = body.nodes.iter().position(|n| {
         n.is("SequenceInsert") && n.input(0) == Some(inside) && n.input(2).is_none() && n.output(0) == Some(result)
     })?;
@@ -205,6 +207,5 @@ fn append(body: &mut Region, inside: ValueId, result: ValueId) -> Option<ValueId
         return None;
     }
     let value = body.nodes[at].input(1)?;
-    body.nodes.remove(at);
-    Some(value)
+    Some((body.nodes.remove(at), value))
 }

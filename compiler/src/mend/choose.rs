@@ -35,27 +35,34 @@ impl Mender<'_> {
     pub(super) fn choose(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
         let cond = node.require_input(0, "the condition")?;
         let scalar = self.dims(cond).filter(|d| d.iter().all(|n| n.as_const() == Some(1)));
-        let Some(cond_rank) = scalar.map(|d| d.len()) else { return Ok(false) };
+        let Some(cond_rank) = scalar.map(|d| d.len()) else {
+            return Ok(self.refuse(node, "the condition is not known to be one element"));
+        };
         let (then, other) = (node.require_region("then_branch")?, node.require_region("else_branch")?);
         let wanted = node.outputs.len();
-        if node.version < WHERE || then.outputs.len() < wanted || other.outputs.len() < wanted {
+        if node.version < WHERE {
+            return Ok(self.refuse(node, &format!("operator set {} has no Where", node.version)));
+        }
+        if then.outputs.len() < wanted || other.outputs.len() < wanted {
             return Ok(false);
         }
         let mut total = 0;
         for n in then.nodes.iter().chain(&other.nodes) {
             match cost(&n.op_type).filter(|_| n.domain == crate::graph::ONNX_DOMAIN && n.outputs.len() == 1) {
                 Some(c) => total += c,
-                None => return Ok(false),
+                None => return Ok(self.refuse(node, &format!("'{}' in a branch is not elementwise", n.op_type))),
             }
         }
         if total > MOST_COST {
-            return Ok(false);
+            let why =
+                format!("both branches together cost {total} operations an element, at most {MOST_COST} are computed");
+            return Ok(self.refuse(node, &why));
         }
         let (mut trial, mut copy, mut made) = (self.clone(), module.clone(), Region::default());
         let a = trial.inline(&mut copy, then, &[], &mut made)?;
         let b = trial.inline(&mut copy, other, &[], &mut made)?;
         if !made.nodes.iter().all(|n| trial.is_total(n)) {
-            return Ok(false);
+            return Ok(self.refuse(node, "a branch has no value for some operands"));
         }
         for (k, (a, b)) in a.iter().zip(&b).enumerate().take(wanted) {
             if a == b {
@@ -64,7 +71,7 @@ impl Mender<'_> {
             }
             let fits = trial.alike(&[*a, *b]) && trial.dims(*a).is_some_and(|d| d.len() >= cond_rank);
             if !fits {
-                return Ok(false);
+                return Ok(self.refuse(node, "the branches may give different shapes"));
             }
             let chosen = trial.select(&mut copy, node, cond, *a, *b, &mut made);
             trial.alias(node, k, chosen);
@@ -94,6 +101,12 @@ impl Mender<'_> {
         let (a, b) =
             (self.emit(module, node, "And", &[cond, a], &[], out), self.emit(module, node, "And", &[not, b], &[], out));
         self.emit(module, node, "Or", &[a, b], &[], out)
+    }
+
+    /// Notes why it is not done.
+    fn refuse(&mut self, node: &Node, why: &str) -> bool {
+        self.report.because(node, why.to_owned());
+        false
     }
 
     /// Whether a node of a branch has a value for all operands, without a check.

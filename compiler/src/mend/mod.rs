@@ -11,12 +11,14 @@ mod choose;
 mod emit;
 mod fold;
 mod forms;
+mod levels;
 mod native;
 mod optional;
 mod ragged;
 mod report;
 mod scan;
 mod sequence;
+mod shapes;
 mod split;
 mod stack;
 mod sweep;
@@ -26,11 +28,13 @@ mod unroll;
 use crate::error::Result;
 use crate::expand::{Dims, Expander};
 use crate::graph::{Module, Node, Region, Substitution, TensorData, ValueId};
+use crate::sym::VarId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use levels::Level;
 use ragged::Ragged;
-pub use report::{Kind, Report, Rule, Split};
+pub use report::{Counts, Kind, Levels, Report, Rule, Split, Totals};
 
 /// Most nodes that writing out the loops of one module may make, if nobody says otherwise.
 pub const UNROLL: usize = 6_000;
@@ -44,13 +48,13 @@ pub fn mend(module: &mut Module, dims: &Dims, unroll: usize) -> Result<Report> {
         facts: Expander::new(dims),
         replace: Substitution::new(),
         containers: HashMap::new(),
-        report: Report::default(),
+        report: Report::of(module),
         invalid: 0,
         trials: MOST_TRIALS,
         budget: unroll,
         looped: false,
+        why: None,
     };
-    m.report.note_all(&module.main);
     m.take_in(module);
     // Inputs of types that are not supported are named by the expansion.
     let _ = m.facts.inputs(module);
@@ -108,6 +112,8 @@ struct Mender<'d> {
     budget: usize,
     /// A scan that was to be written out became a loop.
     looped: bool,
+    /// Why a loop is not written out.
+    why: Option<String>,
 }
 
 impl Mender<'_> {
@@ -137,7 +143,7 @@ impl Mender<'_> {
                 self.fold(module, node, nodes.make_contiguous(), out)?;
                 continue;
             }
-            let mended = match report::kind_of(&node) {
+            let mended = match levels::kind_of(&node) {
                 Some(Kind::Control) => {
                     let mended = self.unroll(module, &node, out)?;
                     if !mended && node.is("Loop") {
@@ -151,7 +157,7 @@ impl Mender<'_> {
                         || self.stacked(module, &node, out)?
                         || self.optional(module, &node, out)?
                 }
-                None => self.pass(&node),
+                Some(Kind::Shape) | None => self.pass(&node),
             };
             if mended {
                 continue;
@@ -179,8 +185,28 @@ impl Mender<'_> {
         if let Err(e) = self.facts.node(module, &node) {
             self.invalid += usize::from(matches!(e, crate::error::Error::Invalid(_)));
             self.facts.poisoned.extend(node.wanted_outputs());
+        } else if levels::shaped_by_content(&node)
+            && let Some(rule) = self.sizes(&node)
+        {
+            self.report.settle_shape(&node, rule);
         }
         out.nodes.push(node);
+    }
+
+    /// What the sizes of a node's outputs are.
+    fn sizes(&self, node: &Node) -> Option<Rule> {
+        let mut rule = Rule::Fold;
+        for d in node.wanted_outputs().map(|v| self.dims(v)).collect::<Option<Vec<_>>>()?.into_iter().flatten() {
+            if d.as_const().is_some() {
+                continue;
+            }
+            let given = |v: &VarId| self.facts.cx.program.dim_vars.contains_key(v);
+            if crate::sym::reads_data(d) || !crate::sym::free_vars(d).iter().all(given) {
+                return Some(Rule::Read);
+            }
+            rule = Rule::Formula;
+        }
+        Some(rule)
     }
 }
 

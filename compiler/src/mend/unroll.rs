@@ -32,6 +32,10 @@ impl Mender<'_> {
             "SequenceMap" => trial.unroll_map(&mut copy, node, &mut made)?,
             _ => None,
         };
+        if let Some(why) = trial.why.take() {
+            self.report.because(node, why.clone());
+            trial.report.because(node, why);
+        }
         if done.is_none() {
             // What was spent on guards stays spent.
             self.trials = trial.trials;
@@ -45,10 +49,25 @@ impl Mender<'_> {
         Ok(true)
     }
 
-    /// Takes nodes off the budget.
-    fn spend(&mut self, nodes: usize) -> Option<()> {
-        self.budget = self.budget.checked_sub(nodes)?;
-        Some(())
+    /// Takes the nodes of all trips off the budget, or says why not.
+    fn spend(&mut self, trips: i64, cost: usize) -> Option<()> {
+        let total = usize::try_from(trips).ok().and_then(|n| n.checked_mul(cost));
+        match total.and_then(|n| self.budget.checked_sub(n)) {
+            Some(left) => {
+                self.budget = left;
+                Some(())
+            }
+            None => {
+                self.too_long(total, self.budget);
+                None
+            }
+        }
+    }
+
+    /// Notes why a loop is not written out.
+    fn too_long(&mut self, nodes: Option<usize>, allowed: usize) {
+        let nodes = nodes.map_or_else(|| "countless".to_owned(), |n| n.to_string());
+        self.why = Some(format!("writing it out would take {nodes} nodes, {allowed} are allowed"));
     }
 
     fn unroll_loop(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
@@ -73,8 +92,11 @@ impl Mender<'_> {
         let mut trips = Trips { carried, scans: vec![vec![]; body.outputs.len() - 1 - states] };
         let cost = Self::size(body) + trips.scans.len();
         let mut trip = 0;
+        let allowed = self.budget;
         while trip < most && cond == Ok(true) {
-            if self.spend(cost).is_none() {
+            if self.spend(1, cost).is_none() {
+                let total = usize::try_from(most).ok().filter(|_| most < i64::MAX).and_then(|n| n.checked_mul(cost));
+                self.too_long(total, allowed);
                 return Ok(None);
             }
             let mut args = vec![
@@ -102,7 +124,10 @@ impl Mender<'_> {
             match value {
                 Some(v) => scans.push(v),
                 // Nobody asks for it, or its shape is not known.
-                None => return Ok(None),
+                None => {
+                    self.why = Some("a scan output's trips have several shapes, or an unknown one".into());
+                    return Ok(None);
+                }
             }
         }
         if let Err(c) = cond
@@ -148,8 +173,7 @@ impl Mender<'_> {
             return Ok(None);
         }
         let cost = CONDITIONAL * (Self::size(body) + states + scans.len());
-        let total = usize::try_from(trips.end - trips.start).ok().and_then(|n| n.checked_mul(cost));
-        if total.and_then(|n| self.spend(n)).is_none() {
+        if self.spend(trips.end - trips.start, cost).is_none() {
             return Ok(None);
         }
         for trip in trips {
@@ -306,10 +330,11 @@ impl Mender<'_> {
             }
         }
         let cost = Self::size(body) + scanned.len() + body.outputs.len();
-        let affordable = length.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_mul(cost));
-        let Some(length) = length.filter(|_| affordable.and_then(|n| self.spend(n)).is_some()) else {
-            self.looped = true;
-            return self.scan_as_loop(module, node, states, scanned, how, out);
+        let Some(length) = length.filter(|n| self.spend(*n, cost).is_some()) else {
+            let why = self.why.take();
+            let made = self.scan_as_loop(module, node, states, scanned, how, out);
+            (self.looped, self.why) = (true, why);
+            return made;
         };
         let mut carried = states.to_vec();
         let mut results = vec![vec![]; body.outputs.len() - states.len()];
@@ -345,10 +370,12 @@ impl Mender<'_> {
     fn unroll_map(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
         let body = node.require_region("body")?;
         let length = node.input(0).and_then(|v| self.members(v)).map(|m| m.len());
-        let affordable = length.and_then(|n| n.checked_mul(Self::size(body) + 1));
-        let Some(length) = length.filter(|_| affordable.and_then(|n| self.spend(n)).is_some()) else {
-            self.looped = true;
-            return self.map_as_loop(module, node, out);
+        let cost = Self::size(body) + 1;
+        let Some(length) = length.filter(|n| self.spend(*n as i64, cost).is_some()) else {
+            let why = self.why.take();
+            let made = self.map_as_loop(module, node, out);
+            (self.looped, self.why) = (true, why);
+            return made;
         };
         let mut results = vec![vec![]; body.outputs.len()];
         for k in 0..length {

@@ -68,6 +68,8 @@ pub struct Summary {
     pub splits_before: usize,
     /// Splits that leave the plan.
     pub splits_after: usize,
+    /// The same by kind and level, and how many are left as native choices and loops within the plan.
+    pub splits: mend::Totals,
     /// Calls of kernels in one run.
     pub dispatches: usize,
     /// Different kernels.
@@ -182,6 +184,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         nodes,
         splits_before: report.before(),
         splits_after: report.after(),
+        splits: report.totals(),
         dispatches,
         kernels: kernels.len(),
         fused_away: fused.inlined,

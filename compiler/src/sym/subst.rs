@@ -46,6 +46,16 @@ pub(crate) fn map_data(i: Int, f: &mut dyn FnMut(crate::te::Expr) -> Int) -> Int
     sum
 }
 
+/// Does `i` depend on elements of tensors?
+pub fn reads_data(i: Int) -> bool {
+    let mut reads = false;
+    map_data(i, &mut |_| {
+        reads = true;
+        Int::new(0)
+    });
+    reads
+}
+
 /// All variables in `i`, in order of their numbers.
 pub fn free_vars(i: Int) -> BTreeSet<VarId> {
     let mut out = BTreeSet::new();
