@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 SECONDS = 60
 # Address space: the packing thread's stack and the code generators' tables are some of it.
@@ -61,11 +62,16 @@ class Case:
             found.append(path)
         return found
 
+    def names(self):
+        if "inputs" in self.meta:
+            return self.meta["inputs"]
+        return [i.name for i in onnx.load(self.model, load_external_data=False).graph.input]
+
     def run(self, packed):
         out = self.work / "out"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
-        given = zip(self.meta["inputs"], self.inputs())
+        given = zip(self.names(), self.inputs())
         self.call(self.programs / "graphmend-run", "run", packed, *[f"--input={name}={path}" for name, path in given], f"--output={out}")
         return out
 
@@ -152,8 +158,6 @@ def outside(case):
 
 
 def located(model, location):
-    import onnx
-
     proto = onnx.load_model_from_string(model)
     for tensor in proto.graph.initializer:
         for entry in tensor.external_data:
