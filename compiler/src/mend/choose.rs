@@ -50,7 +50,11 @@ impl Mender<'_> {
         for n in then.nodes.iter().chain(&other.nodes) {
             match cost(&n.op_type).filter(|_| n.domain == crate::graph::ONNX_DOMAIN && n.outputs.len() == 1) {
                 Some(c) => total += c,
-                None => return Ok(self.refuse(node, &format!("the branches do more than elementwise work ('{}')", n.op_type))),
+                None => {
+                    return Ok(
+                        self.refuse(node, &format!("the branches do more than elementwise work ('{}')", n.op_type))
+                    );
+                }
             }
         }
         if total > MOST_COST {
