@@ -139,3 +139,22 @@ pub fn run(model: &Model, session: &mut OwnedSession<'_>, inputs: &[Array]) -> R
     session.run(&views).map_err(|e| anyhow::anyhow!(model.explain(e)))?;
     (0..model.view().outputs().count()).map(|k| Ok(Array::from_view(&session.output(k)?))).collect()
 }
+
+/// Names of the random models with control flow, in order.
+///
+/// # Errors
+/// No references, or too few: says what to run.
+pub fn control_models() -> Result<Vec<String>> {
+    // Says what to run if there is nothing at all.
+    Case::load(MODELS[0])?;
+    let mut names = vec![];
+    for entry in fs::read_dir(folder())? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name.starts_with(CONTROL) {
+            names.push(name);
+        }
+    }
+    names.sort();
+    ensure!(names.len() >= 50, "{} models with control flow only: run tests/reference/make.py", names.len());
+    Ok(names)
+}

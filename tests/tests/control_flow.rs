@@ -1,11 +1,11 @@
 //! Random models with nested control flow, made by `tests/reference/control.py`: the outputs are those of onnxruntime,
 //! whether loops are kept or written out.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use graphmend::compiler::mend::UNROLL;
 use graphmend::compiler::pack::Options;
 use graphmend::{Model, Trust, compiler, host};
-use graphmend_tests::reference::{CONTROL, Case, MODELS, folder, run};
+use graphmend_tests::reference::{Case, control_models, run};
 
 fn check(name: &str, unroll: usize) -> Result<()> {
     let case = Case::load(name)?;
@@ -22,18 +22,7 @@ fn check(name: &str, unroll: usize) -> Result<()> {
 }
 
 fn check_all(unroll: usize) -> Result<()> {
-    // Says what to run if there are no references.
-    Case::load(MODELS[0])?;
-    let mut names = vec![];
-    for entry in std::fs::read_dir(folder())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(CONTROL) {
-            names.push(name);
-        }
-    }
-    names.sort();
-    ensure!(names.len() >= 50, "{} models only: run tests/reference/make.py", names.len());
-    for name in names {
+    for name in control_models()? {
         check(&name, unroll).with_context(|| format!("{name} with --unroll {unroll}"))?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use graphmend::compiler::pack::Options;
 use graphmend::targets::Arch;
 use graphmend::{compiler, host};
 use graphmend_tests::emulate::Machine;
-use graphmend_tests::reference::{Case, MODELS};
+use graphmend_tests::reference::{Case, MODELS, control_models};
 
 const CORTEX_A53: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a53" };
 const CORTEX_A72: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a72" };
@@ -75,6 +75,40 @@ fn models(target: &str, machine: Machine, wanted: &dyn Fn(&str) -> bool) -> Resu
     }
     assert!(failed.is_empty(), "{target} on {}:\n{}", machine.cpu, failed.join("\n"));
     Ok(())
+}
+
+/// Random models with control flow, their loops kept; each with another one of its sets.
+fn control_flow(target: &str, machine: Machine) -> Result<()> {
+    let mut options = Options::new(host::target(Some(target))?);
+    options.unroll = 0;
+    let names = control_models()?;
+    for (k, name) in names.iter().enumerate() {
+        let case = Case::load(name)?;
+        let folder = tempfile::tempdir()?;
+        let packed = compiler::pack_file(case.model(), &options, &mut |_, _, _| {})?;
+        let cache = folder.path().join("model.gmc");
+        fs::write(&cache, &packed.bytes)?;
+        let set = k % case.sets;
+        let one = || case.check(set, &machine.run(&cache, &case, set, folder.path())?);
+        one().with_context(|| format!("{name}, set {set}, {target} on {}", machine.cpu))?;
+    }
+    println!("{target} on {}: {} models with control flow", machine.cpu, names.len());
+    Ok(())
+}
+
+#[test]
+fn aarch64_runs_control_flow() -> Result<()> {
+    control_flow("aarch64", CORTEX_A53)
+}
+
+#[test]
+fn riscv64_runs_control_flow() -> Result<()> {
+    control_flow("riscv64", RV64GC)
+}
+
+#[test]
+fn rv64gcv_runs_control_flow() -> Result<()> {
+    control_flow("rv64gcv", RV64GCV)
 }
 
 #[test]
