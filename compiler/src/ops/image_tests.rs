@@ -125,6 +125,14 @@ fn overlapping_columns_are_summed() {
 }
 
 #[test]
+fn columns_of_bool_are_not_summed() {
+    let x = Some(value(DType::Bool, &[1, 2, 2], &[1.0, 0.0, 1.0, 0.0]));
+    let sizes = |n| Some(list(&[n]));
+    let refused = run_at_run_time("Col2Im", 18, &[x, sizes(3), sizes(2)], &[], 1).unwrap_err();
+    assert!(refused.contains("bool"), "{refused}");
+}
+
+#[test]
 fn unpooled_elements_return_to_their_places() {
     let x = value(DType::F32, &[1, 1, 2], &[5.0, 7.0]);
     let at = value(DType::I64, &[1, 1, 2], &[1.0, 2.0]);

@@ -38,6 +38,9 @@ pub(super) fn int_list(cx: &mut Cx, t: TensorId, what: &str) -> OpResult<Vec<Int
 
 /// The single number in an operand of one element.
 pub(super) fn int_scalar(cx: &mut Cx, t: TensorId, what: &str) -> OpResult<Int> {
+    if cx.dtype(t).is_float() {
+        return invalid(format!("{what} must be an integer, not {}", cx.dtype(t)));
+    }
     let n = cx.numel(t);
     cx.require_equal(n, Int::new(1), &format!("{what} must be one number"))?;
     if n.as_const() != Some(1) {
@@ -133,4 +136,19 @@ pub(super) fn in_range(i: Int, d: Int) -> Expr {
     let low = expr::cmp(Cmp::Ge, expr::int(i), expr::int(Int::new(0)));
     let high = expr::cmp(Cmp::Lt, expr::int(i), expr::int(d));
     expr::bin(Func2::And, low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    #[test]
+    fn a_number_of_another_type_than_integer_is_an_error_whatever_its_shape() {
+        for n in [Int::new(1), Int::symbol("n", Some(1), None)] {
+            let mut cx = Cx::new();
+            let t = cx.input("k", DType::F32, vec![n]);
+            assert!(matches!(int_scalar(&mut cx, t, "k"), Err(crate::te::OpError::Invalid(_))));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::kernels::{close, dims, fill, flat, open, require_index};
 use super::operand::Operand;
-use super::sizes::{input_count, int_list, invalid, or_else};
+use super::sizes::{input_count, int_list, invalid, or_else, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -29,6 +29,9 @@ fn positive(v: &[i64], what: &str) -> OpResult<()> {
 fn col2im(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 3, 3)?;
     let x = Operand::of(cx, call.input(0)?);
+    if x.dtype == DType::Bool {
+        return unsupported("sums of bool");
+    }
     let image: Vec<Int> = int_list(cx, call.input(1)?, "image_shape")?.iter().map(|d| d.max(0)).collect();
     let block: Vec<Int> = int_list(cx, call.input(2)?, "block_shape")?.iter().map(|d| d.max(1)).collect();
     let n = image.len();

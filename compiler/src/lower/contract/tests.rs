@@ -197,6 +197,24 @@ fn products_of_run_time_operands() {
 }
 
 #[test]
+fn sums_of_nothing_have_no_tiles() {
+    for (m, k, n) in [(2, 0, 3), (0, 2, 3), (2, 3, 0)] {
+        let mut cx = Cx::new();
+        let (a, b) = (cx.input("a", DType::F32, ints(&[m, k])), cx.input("b", DType::F32, ints(&[k, n])));
+        let sum = cx.reduce(ReduceKind::Sum, DType::F32, ints(&[m, n]), &ints(&[k]), |i, r| {
+            let (x, y) = (vec![i[0], r[0]], vec![r[0], i[1]]);
+            expr::bin(Func2::Mul, expr::load(a, DType::F32, x), expr::load(b, DType::F32, y))
+        });
+        let Some(c) = recognise(&cx.program, sum) else { continue };
+        for cpu in cpus() {
+            let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
+            let itself = expr::load(sum, DType::F32, own);
+            assert!(lower(&cx.program, &cpu, &c, sum, sum, &c.vars, itself).is_none(), "{m} {k} {n}");
+        }
+    }
+}
+
+#[test]
 fn products_of_other_float_types() {
     for dtype in [DType::F64, DType::F16, DType::BF16] {
         for (m, k, n, constant, transposed) in

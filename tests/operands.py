@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Gives every operator operands that it should not get, and asks that each is answered.
+
+    python operands.py "PROGRAM serve"
+
+For each operator of the ONNX standard: no operands, and too few, enough and too many of each of several types and shapes, empty
+and open ones among them, at run time and as constants.  The answer may be a packed model, a refusal or an error, but not
+the compiler's own fault, and the program must not end.
+"""
+import collections
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from onnx import TensorProto, defs, helper
+
+TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+SHAPES = ([], [2], [2, 3], [2, 3, 4], [1, 2, 3, 4], [0], ["n"], ["n", 3], [2, 0, 3])
+IMPORTS = (("", 25), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1))
+# Values of attributes that must be given, by type.
+GIVEN = {1: 1.0, 2: 1, 3: "x", 6: [1.0], 7: [1], 8: ["x"]}
+
+
+def operands(schema):
+    """Lists of types and shapes."""
+    yield []
+    for count in range(1, max(schema.min_input, 2) + 2):
+        for kind in TYPES:
+            for shape in SHAPES:
+                yield [(kind, shape)] * count
+                if count > 1:
+                    yield [(kind, shape)] + [("i", [2])] * (count - 1)
+                    yield [(kind, shape)] + [("i", [])] * (count - 1)
+                    yield [(kind, [1, 3, 4, 4])] + [(kind, shape)] * (count - 1)
+
+
+def attributes(schema):
+    found = {}
+    for name, attribute in schema.attributes.items():
+        if not attribute.required:
+            continue
+        if name in ("body", "then_branch", "else_branch"):
+            found[name] = helper.make_graph([], name, [], [])
+        elif attribute.type.value in GIVEN:
+            found[name] = GIVEN[attribute.type.value]
+    return found
+
+
+def model(schema, given, constants):
+    names = [f"in_{k}" for k in range(len(given))]
+    outputs = [f"out_{k}" for k in range(max(1, schema.min_output))]
+    inputs, initializers = [], []
+    for name, (kind, shape) in zip(names, given):
+        if constants and name != "in_0":
+            count = 1
+            for size in shape:
+                count *= size
+            initializers.append(helper.make_tensor(name, TYPES[kind], shape, [1] * count))
+        else:
+            inputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
+    node = helper.make_node(schema.name, names, outputs, domain=schema.domain, **attributes(schema))
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph([node], "operands", inputs, results, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*i) for i in IMPORTS], ir_version=10)
+
+
+class Server:
+    def __init__(self, command, work):
+        self.work, self.command = work, command
+        self.start()
+
+    def start(self):
+        self.program = subprocess.Popen(self.command.split(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, proto):
+        path = self.work / "model.onnx"
+        path.write_bytes(proto.SerializeToString())
+        request = {"id": "a", "model": str(path), "work": str(self.work), "runs": []}
+        try:
+            self.program.stdin.write(json.dumps(request) + "\n")
+            self.program.stdin.flush()
+            line = self.program.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if line:
+            return json.loads(line)
+        status = self.program.wait()
+        self.start()
+        return {"status": "crashed", "message": f"status {status}"}
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    counts, bad = collections.Counter(), {}
+    with tempfile.TemporaryDirectory() as work:
+        server = Server(sys.argv[1], Path(work))
+        for schema in defs.get_all_schemas():
+            if schema.deprecated:
+                continue
+            for given in operands(schema):
+                open_sizes = any(isinstance(size, str) for _, shape in given[1:] for size in shape)
+                for constants in (False, True) if len(given) > 1 and not open_sizes else (False,):
+                    answer = server.ask(model(schema, given, constants))
+                    counts[answer["status"]] += 1
+                    message = answer.get("message", "")
+                    if answer["status"] == "crashed" or "internal error" in message:
+                        bad.setdefault((schema.name, message[:80]), (given, constants))
+    print(", ".join(f"{n} {status}" for status, n in counts.most_common()))
+    for (name, message), (given, constants) in bad.items():
+        print(f"{name} of {given}{' as constants' if constants else ''}: {message}")
+    sys.exit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
