@@ -211,3 +211,26 @@ fn a_sequence_without_members_has_one_place_to_insert_at() {
     assert_eq!(ops.last().map(String::as_str), Some(trap::CHECK), "another place is an error: {ops:?}");
     assert_eq!(report.count(Rule::Sequence), 3);
 }
+
+#[test]
+fn a_shape_that_constants_decide_is_known_while_packing() {
+    let nodes = vec![
+        with(node("Cast", &["list"], &["some"]), int_attr("to", 9)),
+        node("Compress", &["list", "some"], &["kept"]),
+        node("Unique", &["kept"], &["apart"]),
+        with(node("Cast", &["apart"], &["y"]), int_attr("to", 1)),
+    ];
+    let (_, report, _) = mended(model_with(nodes, vec![ints("list", &[3, 0, 3, 5], false)]));
+    let found: Vec<_> = report.splits.iter().map(|s| (s.level, s.rule)).collect();
+    assert_eq!(found, [(Level::Const, Some(Rule::Fold)); 2]);
+}
+
+#[test]
+fn a_long_loop_says_what_writing_it_out_would_take() {
+    let repeat = with(node("Loop", &["trips", "", "x"], &["last", "y"]), graph_attr("body", body("cond_in", vec![])));
+    let (_, report, _) = mended(model_with(vec![repeat], vec![ints("trips", &[10_000], true)]));
+    let split = &report.splits[0];
+    assert_eq!((split.rule, split.stays), (Some(Rule::Loop), true));
+    let why = split.why.clone().unwrap();
+    assert!(why.starts_with("writing it out would take ") && why.ends_with(" nodes, 6000 are allowed"), "{why}");
+}

@@ -14,7 +14,10 @@ pub(super) const TABLE: &[(&str, &str, Expand)] =
 
 /// The number in the one-element tensor `count`, which lies within `0..=most`.
 pub(super) fn counted(cx: &mut Cx, count: TensorId, most: Int) -> Int {
-    cx.read(count, 0, "count", Some(0), most.bounds().hi)
+    match cx.ints(count).as_deref() {
+        Some([known]) => *known,
+        _ => cx.read(count, 0, "count", Some(0), most.bounds().hi),
+    }
 }
 
 /// The first `n` entries along the last axis of `t`.

@@ -225,7 +225,10 @@ impl Cx {
             generate: Arc::new(generate),
         });
         let each = outputs.into_iter().enumerate();
-        each.map(|(k, (dtype, shape))| self.define(dtype, shape, Def::Custom(custom.clone(), k))).collect()
+        let made: Vec<TensorId> =
+            each.map(|(k, (dtype, shape))| self.define(dtype, shape, Def::Custom(custom.clone(), k))).collect();
+        super::constant::fold(self, &custom, &made);
+        made
     }
 
     /// A symbol whose value at run time is element `at` (row-major) of the integer or bool tensor `t`, promised by the

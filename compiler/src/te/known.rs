@@ -326,6 +326,25 @@ pub(super) fn floats(cx: &mut Cx, t: TensorId) -> Option<Vec<f64>> {
     Some(out)
 }
 
+/// The bytes of a tensor as it is stored, if all elements are constants and there are at most 2^16.
+pub(super) fn bytes(cx: &mut Cx, t: TensorId) -> Option<Vec<u8>> {
+    if let Def::Const(bytes) = &cx.program.tensor(t).def {
+        return Some(bytes.to_vec());
+    }
+    let dtype = cx.dtype(t);
+    // The first one tells of most tensors that they are no constants.
+    if cx.numel(t).as_const()? > 0 {
+        element(cx, t, &vec![0; cx.rank(t)]).as_const()?;
+    }
+    let indices = few_indices(cx, t, 1 << 16)?;
+    let mut out = vec![];
+    for i in indices {
+        let c = element(cx, t, &i).as_const().filter(|c| c.elem == dtype)?;
+        out.extend_from_slice(&c.bits.to_le_bytes()[..dtype.size()]);
+    }
+    Some(out)
+}
+
 /// Does `i` need tensor data?
 fn has_data(i: Int) -> bool {
     let mut any = false;

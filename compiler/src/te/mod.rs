@@ -8,6 +8,7 @@
 //! Shape inference, the values of shape computations and constant folding fall out of the expressions: no operator
 //! has separate rules for them.
 
+mod constant;
 pub mod cx;
 #[cfg(test)]
 pub(crate) mod eval;
