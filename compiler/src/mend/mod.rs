@@ -37,7 +37,7 @@ use ragged::Ragged;
 pub use report::{Counts, Kind, Levels, Report, Rule, Split, Totals};
 
 /// Most nodes that writing out the loops of one module may make, if nobody says otherwise.
-pub const UNROLL: usize = 6_000;
+pub const UNROLL: usize = 1_000;
 
 /// Mends a module in place; `unroll` is the most nodes that writing out its loops may make.
 ///

@@ -125,7 +125,6 @@ impl Split {
         let meaning = match (self.rule, self.kind) {
             (None, _) => "gone with the branch that held it",
             (Some(Rule::Fold), Kind::Shape) => "sized while packing",
-            (Some(Rule::Unroll), _) if self.stays => "written out, its trips are native choices within the plan",
             (Some(rule), _) => rule.meaning(),
         };
         match &self.why {
@@ -138,7 +137,6 @@ impl Split {
     fn reason(&self, own: Option<String>) -> Option<String> {
         let what = match self.op.as_str() {
             "If" => "the condition",
-            "Loop" if self.rule == Some(Rule::Unroll) => "the condition that ends it",
             "Loop" | "Scan" | "SequenceMap" => "the number of trips",
             _ if self.kind == Kind::Shape => "its shape",
             _ => "the number or size of its parts",

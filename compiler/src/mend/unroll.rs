@@ -1,17 +1,12 @@
 //! Rule `unroll`: a `Loop`, `Scan` or `SequenceMap` is written out, one copy of its body for each trip.
 //!
-//! Side conditions: the most trips it can make are known while packing, and trips times nodes stay within a budget. While the
-//! condition of a `Loop` is known, trips follow each other plainly. From a condition on that only data decides, each
-//! further trip is an `If` around the body that otherwise passes on what is carried; scan outputs are then carried too
-//! and grow with each trip.
+//! Side conditions: the trips that it makes are known while packing, the condition of a `Loop` too, and trips times nodes
+//! stay within a budget. What is written out is fused across trips, and conditions on the trip's number fold.
 
 use super::report::Rule;
-use super::{Container, Mender, emit};
+use super::{Container, Mender};
 use crate::error::Result;
-use crate::graph::{Attr, DimDecl, Module, Node, Region, TensorData, ValueId, ValueType};
-
-/// A trip under a condition costs this many times its nodes: it is a branch and copies what is carried.
-const CONDITIONAL: usize = 8;
+use crate::graph::{DimDecl, Module, Node, Region, TensorData, ValueId, ValueType};
 
 /// A loop while it is written out.
 struct Trips {
@@ -80,8 +75,8 @@ impl Mender<'_> {
             },
         };
         let mut cond = match node.input(1) {
-            None => Ok(true),
-            Some(c) => self.known_int(c).map(|v| v != 0).ok_or(c),
+            None => Some(true),
+            Some(c) => self.known_int(c).map(|v| v != 0),
         };
         let given: Option<Vec<ValueId>> = node.inputs.iter().skip(2).copied().collect();
         let Some(carried) = given else { return Err(node.invalid("a carried value is missing")) };
@@ -93,7 +88,7 @@ impl Mender<'_> {
         let cost = Self::size(body) + trips.scans.len();
         let mut trip = 0;
         let allowed = self.budget;
-        while trip < most && cond == Ok(true) {
+        while trip < most && cond == Some(true) {
             if self.spend(1, cost).is_none() {
                 let total = usize::try_from(most).ok().filter(|_| most < i64::MAX).and_then(|n| n.checked_mul(cost));
                 self.too_long(total, allowed);
@@ -105,12 +100,15 @@ impl Mender<'_> {
             ];
             args.extend(&trips.carried);
             let results = self.inline(module, body, &args, out)?;
-            cond = self.known_int(results[0]).map(|v| v != 0).ok_or(results[0]);
+            cond = self.known_int(results[0]).map(|v| v != 0);
             trips.carried = results[1..=states].to_vec();
             for (all, one) in trips.scans.iter_mut().zip(&results[states + 1..]) {
                 all.push(*one);
             }
             trip += 1;
+        }
+        if trip < most && cond.is_none() {
+            return Ok(None);
         }
         let mut scans = vec![];
         for (all, result) in trips.scans.iter().zip(&body.outputs[states + 1..]) {
@@ -130,11 +128,6 @@ impl Mender<'_> {
                 }
             }
         }
-        if let Err(c) = cond
-            && self.conditional(module, node, body, trip..most, c, &mut trips.carried, &mut scans, out)?.is_none()
-        {
-            return Ok(None);
-        }
         for (k, value) in trips.carried.iter().chain(&scans).enumerate() {
             self.alias(node, k, *value);
         }
@@ -153,72 +146,6 @@ impl Mender<'_> {
         }
         let data = TensorData::new(*elem, dims, vec![])?;
         Some(self.constant(module, data, out))
-    }
-
-    /// The trips whose condition only data decides.
-    #[expect(clippy::too_many_arguments, reason = "the state of one loop, used once")]
-    fn conditional(
-        &mut self,
-        module: &mut Module,
-        node: &Node,
-        body: &Region,
-        trips: std::ops::Range<i64>,
-        mut cond: ValueId,
-        carried: &mut Vec<ValueId>,
-        scans: &mut Vec<ValueId>,
-        out: &mut Region,
-    ) -> Result<Option<()>> {
-        let states = carried.len();
-        if carried.iter().any(|v| self.containers.contains_key(v)) {
-            return Ok(None);
-        }
-        let cost = CONDITIONAL * (Self::size(body) + states + scans.len());
-        if self.spend(trips.end - trips.start, cost).is_none() {
-            return Ok(None);
-        }
-        for trip in trips {
-            let iteration = module.add_value("", ValueType::fixed(crate::dtype::DType::I64, &[]));
-            let truth = module.add_value("", ValueType::fixed(crate::dtype::DType::Bool, &[]));
-            let mut args = vec![iteration, truth];
-            args.extend(carried.iter());
-            let mut then = module.instantiate(body, &args);
-            then.constants.push((iteration, TensorData::scalar_i64(trip).into()));
-            then.constants.push((truth, TensorData::scalar_bool(true).into()));
-            for (k, all) in scans.iter().enumerate() {
-                let one = then.outputs[1 + states + k];
-                let one = emit::unsqueezed(module, node, one, 0, &mut then);
-                let (concat, grown) = emit::node(module, node, "Concat", &[*all, one], &[("axis", Attr::Int(0))]);
-                then.nodes.push(concat);
-                then.outputs[1 + states + k] = grown;
-            }
-            let no = module.add_value("", ValueType::fixed(crate::dtype::DType::Bool, &[]));
-            let mut other = Region { name: "passed".into(), ..Region::default() };
-            other.constants.push((no, TensorData::scalar_bool(false).into()));
-            other.outputs.push(no);
-            other.outputs.extend(carried.iter().chain(scans.iter()));
-            then.name = "trip".into();
-            let outputs: Vec<ValueId> =
-                other.outputs.iter().map(|_| module.add_value("", ValueType::Unknown)).collect();
-            let choice = Node {
-                name: node.name.clone(),
-                domain: crate::graph::ONNX_DOMAIN.into(),
-                op_type: "If".into(),
-                version: node.version,
-                inputs: vec![Some(cond)],
-                outputs: outputs.iter().copied().map(Some).collect(),
-                attrs: [
-                    ("then_branch".to_owned(), Attr::Region(then)),
-                    ("else_branch".to_owned(), Attr::Region(other)),
-                ]
-                .into(),
-            };
-            self.nodes(module, vec![choice], vec![], out)?;
-            let outputs: Vec<ValueId> = outputs.iter().map(|v| self.replace.get(*v)).collect();
-            cond = outputs[0];
-            *carried = outputs[1..=states].to_vec();
-            *scans = outputs[states + 1..].to_vec();
-        }
-        Ok(Some(()))
     }
 
     fn unroll_scan(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
