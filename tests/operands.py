@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from onnx import TensorProto, defs, helper
+from onnx import TensorProto, ValueInfoProto, defs, helper
 
 TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
 SHAPES = ([], [2], [2, 3], [2, 3, 4], [1, 2, 3, 4], [0], ["n"], ["n", 3], [2, 0, 3])
@@ -61,7 +61,7 @@ def model(schema, given, constants):
         else:
             inputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
     node = helper.make_node(schema.name, names, outputs, domain=schema.domain, **attributes(schema))
-    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    results = [ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph([node], "operands", inputs, results, initializers)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid(*i) for i in IMPORTS], ir_version=10)
 
