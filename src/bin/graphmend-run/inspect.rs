@@ -6,6 +6,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use graphmend::Host;
 use graphmend::cache_format::file::{ALL_VARIANTS, File};
+use graphmend::cache_format::meta::Border;
 use graphmend::cache_format::read::read;
 use graphmend::cache_format::spec::{DimSpec, FileSpec, TensorSpec, VariantSpec};
 use graphmend::cache_format::text::plan_text;
@@ -74,6 +75,19 @@ fn dims(t: &TensorSpec) -> Vec<String> {
     t.dims.iter().map(one).collect()
 }
 
+/// What a declared input or output is, and how it is held.
+fn kind(how: &Border) -> String {
+    match how {
+        Border::Tensor => "a tensor".into(),
+        Border::List(n) => format!("a sequence of {n}"),
+        Border::Stack => "a sequence, its members along the first axis".into(),
+        Border::Ragged => "a sequence, all elements and a row (rank, sizes) for each member".into(),
+        Border::Absent => "an optional without value".into(),
+        Border::Maybe(None) => "an optional, whether it has a value".into(),
+        Border::Maybe(Some(of)) => format!("an optional: whether it has a value, then {}", kind(of)),
+    }
+}
+
 /// Named dimensions that are bounded or fixed, each once.
 fn symbols(spec: &FileSpec) -> Vec<(&str, u64, u64)> {
     let mut out: Vec<(&str, u64, u64)> = Vec::new();
@@ -127,10 +141,18 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
         for (k, v) in &meta.properties {
             writeln!(out, "property  {k} = {v}")?;
         }
-        for (what, tensors) in [("inputs", &spec.inputs), ("outputs", &spec.outputs)] {
+        let (inputs, outputs) = (&spec.meta.inputs, &spec.meta.outputs);
+        for (what, tensors, wholes) in [("inputs", &spec.inputs, inputs), ("outputs", &spec.outputs, outputs)] {
             writeln!(out, "\n{what}")?;
             for t in tensors {
                 writeln!(out, "  {}: {} [{}]", t.name, t.dtype, dims(t).join(", "))?;
+            }
+            let mut rest = tensors.iter();
+            for (name, how) in wholes {
+                let own: Vec<&str> = rest.by_ref().take(how.tensors()).map(|t| t.name.as_str()).collect();
+                if *how != Border::Tensor {
+                    writeln!(out, "  {name} is {}: {}", kind(how), own.join(", "))?;
+                }
             }
         }
         let symbols = symbols(spec);
@@ -224,6 +246,7 @@ fn as_json(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<Value> {
         "file_bytes": header.file_bytes, "arena_bytes": header.arena_bytes,
         "options": spec.meta.options, "properties": spec.meta.properties,
         "inputs": tensors(&spec.inputs), "outputs": tensors(&spec.outputs),
+        "inputs_stand_for": spec.meta.inputs, "outputs_stand_for": spec.meta.outputs,
         "dimensions": symbols(spec).into_iter().map(|(name, min, max)| json!({"name": name, "min": min, "max": max})).collect::<Vec<_>>(),
         "variants": variants, "sections": sections,
         "variant_here": here.as_ref().ok(), "not_here": here.as_ref().err(),
