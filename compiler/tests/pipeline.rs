@@ -154,3 +154,19 @@ fn the_summary_says_whether_the_arena_depends_on_the_inputs() {
     assert!(relu(&["batch", "4"]).try_pack(&[]).unwrap().summary.arena_grows);
     assert!(!relu(&["batch", "4"]).try_pack(&[("batch", Dim::Fixed(2))]).unwrap().summary.arena_grows);
 }
+
+#[test]
+fn an_open_dimension_may_be_empty() {
+    let mut n = Net::new();
+    let x = n.input("x", &["batch", "3"]);
+    let (w, axes) = (n.constant(&[3, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]), n.ints(&[0]));
+    let y = n.node("MatMul", &[x, w], &[]);
+    let y = n.node("Relu", &[y], &[]);
+    let sum = n.node("ReduceSum", &[y, axes], &[("keepdims", Attr::Int(0))]);
+    n.output(y);
+    n.output(sum);
+    let model = n.pack();
+    assert_eq!(run(&model, &[(&[0, 3], &[])]), [(vec![0, 2], vec![]), (vec![2], vec![0.0, 0.0])]);
+    let one = run(&model, &[(&[1, 3], &[1.0, 2.0, 3.0])]);
+    assert_eq!(one, [(vec![1, 2], vec![4.0, 5.0]), (vec![2], vec![4.0, 5.0])]);
+}

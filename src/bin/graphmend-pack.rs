@@ -137,7 +137,6 @@ fn parse_dim(text: &str) -> Result<(String, Dim), String> {
         }
     };
     match dim {
-        Dim::Fixed(0) | Dim::Range(0, _) => Err("sizes start at 1".into()),
         Dim::Fixed(n) | Dim::Range(_, n) if i64::try_from(n).is_err() => Err(format!("{n} is too large")),
         _ => Ok((name.to_owned(), dim)),
     }

@@ -121,17 +121,16 @@ impl<'d> Expander<'d> {
         let label = match d {
             DimDecl::Fixed(n) => return Ok(Int::new(*n as i64)),
             DimDecl::Named(n) if n.chars().any(|c| c.is_alphabetic()) => Some(n.clone()),
-            DimDecl::Named(_) | DimDecl::Unknown | DimDecl::Count => None,
+            DimDecl::Named(_) | DimDecl::Unknown => None,
         };
         let key = label.clone().unwrap_or_else(|| format!("{name}.{axis}"));
         if let Some(known) = self.symbols.get(&key) {
             return Ok(*known);
         }
-        // Sizes are taken to be at least 1; the runtime checks it.
         let size = match self.dims.get(&key) {
             Some(Dim::Fixed(n)) => Int::new(*n as i64),
-            Some(Dim::Range(lo, hi)) => Int::symbol(&key, Some((*lo).max(1) as i64), Some(*hi as i64)),
-            None => Int::symbol(&key, Some(i64::from(*d != DimDecl::Count)), None),
+            Some(Dim::Range(lo, hi)) => Int::symbol(&key, Some(*lo as i64), Some(*hi as i64)),
+            None => Int::symbol(&key, Some(0), None),
         };
         if let Some(v) = size.as_var() {
             self.cx.program.dim_vars.insert(v, (input, axis));

@@ -113,8 +113,6 @@ pub enum DimDecl {
     Named(String),
     /// Anything.
     Unknown,
-    /// Anything, also 0: the length of a sequence.
-    Count,
 }
 
 impl fmt::Display for DimDecl {
@@ -122,7 +120,7 @@ impl fmt::Display for DimDecl {
         match self {
             DimDecl::Fixed(size) => write!(f, "{size}"),
             DimDecl::Named(name) => f.write_str(name),
-            DimDecl::Unknown | DimDecl::Count => f.write_str("?"),
+            DimDecl::Unknown => f.write_str("?"),
         }
     }
 }

@@ -61,15 +61,16 @@ impl Mender<'_> {
                 let fixed = |d: &DimDecl| matches!(d, DimDecl::Fixed(_));
                 let (border, container) = match shape {
                     Some(dims) if dims.iter().all(fixed) && !dims.is_empty() => {
-                        let dims = [&[DimDecl::Count][..], dims].concat();
+                        let dims = [&[DimDecl::Unknown][..], dims].concat();
                         let whole = tensor(module, name.into(), *elem, dims);
                         made.push(whole);
                         (Border::Stack, Container::Stack(whole))
                     }
                     _ => {
-                        let data = tensor(module, format!("{name}.data"), *elem, vec![DimDecl::Count]);
+                        let data = tensor(module, format!("{name}.data"), *elem, vec![DimDecl::Unknown]);
                         let row = DimDecl::Fixed(ROW as u64);
-                        let rows = tensor(module, format!("{name}.rows"), DType::I64.into(), vec![DimDecl::Count, row]);
+                        let rows =
+                            tensor(module, format!("{name}.rows"), DType::I64.into(), vec![DimDecl::Unknown, row]);
                         made.extend([data, rows]);
                         // An empty shape is what writers without shapes write.
                         let rank = shape.as_ref().map(Vec::len).filter(|rank| *rank > 0);

@@ -141,7 +141,7 @@ impl Mender<'_> {
         for d in shape {
             match d {
                 DimDecl::Fixed(n) => dims.push(*n as usize),
-                DimDecl::Named(_) | DimDecl::Unknown | DimDecl::Count => return None,
+                DimDecl::Named(_) | DimDecl::Unknown => return None,
             }
         }
         let data = TensorData::new(*elem, dims, vec![])?;

@@ -430,7 +430,7 @@ fn tensor_type(elem: ElemType, shape: &Option<Vec<DimDecl>>) -> TensorType {
         value: match decl {
             DimDecl::Fixed(size) => Some(DimensionValue::DimValue(*size as i64)),
             DimDecl::Named(name) => Some(DimensionValue::DimParam(name.clone())),
-            DimDecl::Unknown | DimDecl::Count => None,
+            DimDecl::Unknown => None,
         },
         denotation: None,
     };
