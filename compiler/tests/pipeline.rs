@@ -170,3 +170,26 @@ fn an_open_dimension_may_be_empty() {
     let one = run(&model, &[(&[1, 3], &[1.0, 2.0, 3.0])]);
     assert_eq!(one, [(vec![1, 2], vec![4.0, 5.0]), (vec![2], vec![4.0, 5.0])]);
 }
+
+#[test]
+fn branches_of_different_ranks_take_what_follows_along() {
+    let mut n = Net::new();
+    let (x, limit) = (n.input("x", &["1", "3"]), n.input("limit", &[]));
+    let axes = n.ints(&[0, 1]);
+    let sum = n.node("ReduceSum", &[x, axes], &[("keepdims", Attr::Int(0))]);
+    let cond = n.node("Greater", &[sum, limit], &[]);
+    let row = n.ints(&[0]);
+    let y = n.choice(cond, ("Squeeze", vec![x, row]), ("Neg", vec![x]));
+    let w = n.constant(&[3, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+    let z = n.node("MatMul", &[y, w], &[]);
+    let shape = n.ints(&[2]);
+    let z = n.node("Reshape", &[z, shape], &[]);
+    let twice = n.node("Add", &[z, z], &[]);
+    n.output(twice);
+    n.output(sum);
+    n.output(z);
+    let model = n.pack();
+    let of = |limit: f32| run(&model, &[(&[1, 3], &[1.0, 2.0, 3.0]), (&[], &[limit])]);
+    assert_eq!(of(0.0), [(vec![2], vec![8.0, 10.0]), (vec![], vec![6.0]), (vec![2], vec![4.0, 5.0])]);
+    assert_eq!(of(9.0), [(vec![2], vec![-8.0, -10.0]), (vec![], vec![6.0]), (vec![2], vec![-4.0, -5.0])]);
+}

@@ -128,7 +128,7 @@ impl Mender<'_> {
         let Some(first) = node.input(0).filter(|v| self.containers.contains_key(v)) else { return Ok(None) };
         let length = module.add_value("", ValueType::Unknown);
         let made = sequence_node(node, "SequenceLength", &[first], length);
-        self.nodes(module, vec![made], vec![], out)?;
+        self.nodes(module, vec![made], vec![], &[length], out)?;
         let length = self.replace.get(length);
         if !self.facts.values.contains_key(&length) {
             return Ok(None);

@@ -129,7 +129,7 @@ impl Mender<'_> {
         out: &mut Region,
     ) -> Result<Vec<ValueId>> {
         let copy = module.instantiate(body, args);
-        self.nodes(module, copy.nodes, copy.constants, out)?;
+        self.nodes(module, copy.nodes, copy.constants, &copy.outputs, out)?;
         Ok(copy.outputs.iter().map(|v| self.replace.get(*v)).collect())
     }
 

@@ -22,6 +22,7 @@ mod shapes;
 mod split;
 mod stack;
 mod sweep;
+mod tail;
 pub mod trap;
 mod unroll;
 
@@ -119,17 +120,18 @@ struct Mender<'d> {
 impl Mender<'_> {
     fn region(&mut self, module: &mut Module, region: Region) -> Result<Region> {
         let mut out = Region { name: region.name, inputs: region.inputs, ..Region::default() };
-        self.nodes(module, region.nodes, region.constants, &mut out)?;
+        self.nodes(module, region.nodes, region.constants, &region.outputs, &mut out)?;
         out.outputs = region.outputs.iter().map(|v| self.replace.get(*v)).collect();
         Ok(out)
     }
 
-    /// Appends the mended form of `nodes` to `out`.
+    /// Appends the mended form of `nodes` to `out`. Of the values that they define, `wanted` are asked for afterwards.
     fn nodes(
         &mut self,
         module: &mut Module,
         nodes: Vec<Node>,
         constants: Vec<(ValueId, Arc<TensorData>)>,
+        wanted: &[ValueId],
         out: &mut Region,
     ) -> Result<()> {
         for (id, data) in constants {
@@ -140,7 +142,11 @@ impl Mender<'_> {
         while let Some(mut node) = nodes.pop_front() {
             self.replace.apply_to_node(&mut node);
             if node.is("If") {
-                self.fold(module, node, nodes.make_contiguous(), out)?;
+                let Some(node) = self.fold(module, node, nodes.make_contiguous(), out)? else { continue };
+                if self.can_take_tail(nodes.make_contiguous(), wanted) {
+                    return self.with_tail(module, node, nodes.into(), wanted, out);
+                }
+                self.keep_with_regions(module, node, out)?;
                 continue;
             }
             let mended = match levels::kind_of(&node) {

@@ -48,7 +48,7 @@ impl Mender<'_> {
             .wanted_outputs()
             .map(|v| trial.facts.values.get(&trial.replace.get(v)).map(|t| trial.facts.cx.rank(*t)))
             .collect();
-        let ended = trial.nodes(&mut module, rest.to_vec(), vec![], &mut out);
+        let ended = trial.nodes(&mut module, rest.to_vec(), vec![], &[], &mut out);
         self.trials = self.trials.min(trial.trials);
         Ok(Some(Outcome { ranks, sound: ended.is_ok() && trial.invalid == 0 }))
     }
