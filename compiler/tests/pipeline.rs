@@ -193,3 +193,29 @@ fn branches_of_different_ranks_take_what_follows_along() {
     assert_eq!(of(0.0), [(vec![2], vec![8.0, 10.0]), (vec![], vec![6.0]), (vec![2], vec![4.0, 5.0])]);
     assert_eq!(of(9.0), [(vec![2], vec![-8.0, -10.0]), (vec![], vec![6.0]), (vec![2], vec![-4.0, -5.0])]);
 }
+
+#[test]
+fn a_tail_holds_what_a_decided_branch_leaves() {
+    // The outer choice is decided while packing; within it lies one of two ranks, of which the outer region reads more.
+    let mut n = Net::new();
+    let (x, limit) = (n.input("x", &["1"]), n.input("limit", &[]));
+    let always = n.truth(true);
+    let inner = |n: &mut Net| {
+        let first = n.node("Greater", &[x, limit], &[]);
+        let y = n.choice(first, ("Identity", vec![limit]), ("Neg", vec![x]));
+        let z = n.node("Add", &[y, x], &[]);
+        vec![y, z]
+    };
+    let then = n.region(0, |n, _| inner(n));
+    let other = n.region(0, |n, _| vec![n.node("Neg", &[x], &[]), n.node("Abs", &[x], &[])]);
+    let attrs = [("then_branch", then), ("else_branch", other)];
+    let out = n.node_with("If", &[Some(always)], &attrs, 2);
+    let both = n.node("Mul", &[out[0], out[1]], &[]);
+    let both = n.node("Mul", &[both, x], &[]);
+    n.output(both);
+    n.output(out[1]);
+    let model = n.pack();
+    let of = |limit: f32| run(&model, &[(&[1], &[3.0]), (&[], &[limit])]);
+    assert_eq!(of(2.0), [(vec![1], vec![30.0]), (vec![1], vec![5.0])]);
+    assert_eq!(of(4.0), [(vec![1], vec![0.0]), (vec![1], vec![0.0])]);
+}

@@ -33,6 +33,7 @@ use crate::sym::VarId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use fold::Decision;
 pub use levels::Level;
 use ragged::Ragged;
 pub use report::{Counts, Kind, Levels, Report, Rule, Split, Totals};
@@ -134,19 +135,22 @@ impl Mender<'_> {
         wanted: &[ValueId],
         out: &mut Region,
     ) -> Result<()> {
-        for (id, data) in constants {
-            self.facts.constant(id, &data);
-            out.constants.push((id, data));
-        }
+        self.constants(constants, out);
         let mut nodes = std::collections::VecDeque::from(nodes);
         while let Some(mut node) = nodes.pop_front() {
             self.replace.apply_to_node(&mut node);
             if node.is("If") {
-                let Some(node) = self.fold(module, node, nodes.make_contiguous(), out)? else { continue };
-                if self.can_take_tail(nodes.make_contiguous(), wanted) {
-                    return self.with_tail(module, node, nodes.into(), wanted, out);
+                match self.fold(module, node, nodes.make_contiguous(), out)? {
+                    Decision::Done => {}
+                    Decision::Taken(branch) => {
+                        self.constants(branch.constants, out);
+                        branch.nodes.into_iter().rev().for_each(|n| nodes.push_front(n));
+                    }
+                    Decision::Ranks(node) if self.can_take_tail(nodes.make_contiguous(), wanted) => {
+                        return self.with_tail(module, node, nodes.into(), wanted, out);
+                    }
+                    Decision::Ranks(node) => self.keep_with_regions(module, node, out)?,
                 }
-                self.keep_with_regions(module, node, out)?;
                 continue;
             }
             let mended = match levels::kind_of(&node) {
@@ -175,6 +179,13 @@ impl Mender<'_> {
             }
         }
         Ok(())
+    }
+
+    fn constants(&mut self, constants: Vec<(ValueId, Arc<TensorData>)>, out: &mut Region) {
+        for (id, data) in constants {
+            self.facts.constant(id, &data);
+            out.constants.push((id, data));
+        }
     }
 
     /// An `Identity` of a sequence or optional is what it is given.

@@ -49,17 +49,19 @@ impl Mender<'_> {
         &mut self,
         module: &mut Module,
         mut node: Node,
-        rest: Vec<Node>,
+        mut rest: Vec<Node>,
         wanted: &[ValueId],
         out: &mut Region,
     ) -> Result<()> {
         self.trials -= TRIALS;
+        // A copy of what follows reads what is copied with it under its own name.
+        rest.iter_mut().for_each(|n| self.replace.apply_to_node(n));
         let defined: BTreeSet<ValueId> =
             node.wanted_outputs().chain(rest.iter().flat_map(Node::wanted_outputs)).collect();
         let mut given: Vec<ValueId> = vec![];
-        for v in wanted {
-            if defined.contains(v) && !given.contains(v) {
-                given.push(*v);
+        for v in wanted.iter().map(|v| self.replace.get(*v)) {
+            if defined.contains(&v) && !given.contains(&v) {
+                given.push(v);
             }
         }
         let tail = Region {

@@ -41,7 +41,8 @@ impl Mender<'_> {
         let mut trial = self.clone();
         trial.invalid = 0;
         let mut out = Region::default();
-        if trial.take(&mut module, node.clone(), truth, &mut out).is_err() {
+        let Ok(branch) = trial.taken(&mut node.clone(), truth) else { return Ok(None) };
+        if trial.nodes(&mut module, branch.nodes, branch.constants, &branch.outputs, &mut out).is_err() {
             return Ok(None);
         }
         let ranks = node
