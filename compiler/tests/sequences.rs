@@ -184,4 +184,55 @@ fn a_split_by_sizes_from_data_makes_pieces_of_these_sizes() {
     let mut s = model.session().expect("session");
     let wrong = s.run(&[TensorRef::new(&x, &[2, 5]), TensorRef::new(&[1i64, 3, 2], &[3])]);
     assert!(wrong.is_err(), "the sizes do not make up the dimension");
+    let wrong = s.run(&[TensorRef::new(&x, &[2, 5]), TensorRef::new(&[6i64, -2, 1], &[3])]);
+    assert!(wrong.is_err(), "a size below nothing");
+}
+
+#[test]
+fn a_position_outside_of_a_sequence_is_an_error() {
+    let fixed = [2.0f32, 3.0, 4.0];
+    let rows = [row(&[2]), row(&[0]), row(&[1])].concat();
+    for dim in ["1", "n"] {
+        for op in ["SequenceInsert", "SequenceErase", "SequenceAt"] {
+            let mut n = Net::new();
+            let s = n.input_of("s", sequence(floats(&[dim])));
+            let at = n.input_of("at", ValueType::fixed(DType::I64, &[]));
+            let x = n.constant(&[1], &[9.0]);
+            let inputs = if op == "SequenceInsert" { vec![s, x, at] } else { vec![s, at] };
+            let y = n.node(op, &inputs, &[]);
+            n.output_of(y, if op == "SequenceAt" { floats(&["k"]) } else { sequence(floats(&["k"])) });
+            let model = n.pack();
+            let mut session = model.session().expect("session");
+            for at in -5..=4i64 {
+                let (given, place) = (TensorRef::new(&rows, &[3, 9]), [at]);
+                let place = TensorRef::new(&place, &[]);
+                let done = match dim {
+                    "n" => session.run(&[TensorRef::new(&fixed, &[3]), given, place]),
+                    _ => session.run(&[TensorRef::new(&fixed, &[3, 1]), place]),
+                };
+                let most = if op == "SequenceInsert" { 3 } else { 2 };
+                assert_eq!(done.is_ok(), (-3..=most).contains(&at), "{op} at {at}, members of size {dim}: {done:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequence_without_members_has_none_to_join_or_to_remove() {
+    for (op, attrs) in [
+        ("SequenceErase", vec![]),
+        ("ConcatFromSequence", vec![("axis", Attr::Int(0))]),
+        ("ConcatFromSequence", vec![("axis", Attr::Int(1)), ("new_axis", Attr::Int(1))]),
+    ] {
+        let mut n = Net::new();
+        let s = n.input_of("s", sequence(floats(&["2"])));
+        let y = n.node(op, &[s], &attrs);
+        let kind = if op == "SequenceErase" { sequence(floats(&["2"])) } else { ValueType::Unknown };
+        n.output_of(y, kind);
+        let model = n.pack();
+        let mut session = model.session().expect("session");
+        session.run(&[TensorRef::new(&[1f32, 2.0], &[1, 2])]).expect("there is one");
+        let error = session.run(&[TensorRef::new(&[0f32; 0], &[0, 2])]).expect_err("there is none");
+        assert!(model.explain(error).contains("the sequence is empty"), "{op}: {}", model.explain(error));
+    }
 }

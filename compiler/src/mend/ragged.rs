@@ -125,7 +125,8 @@ impl Mender<'_> {
             }
             "SequenceAt" => {
                 let Some(rank) = r.rank else { return Ok(false) };
-                let at = self.counted_from_start(module, node, r.rows, node.require_input(1, "the position")?, out);
+                let at = node.require_input(1, "the position")?;
+                let at = self.counted_from_start(module, node, r.rows, at, -1, out);
                 let (start, end, row) = self.extent(module, node, r, at, out);
                 let data = self.part(module, node, r.data, Some(start), Some(end), out);
                 let sizes = self.slice(module, node, row, 1, 1 + rank as i64, out);
@@ -138,7 +139,7 @@ impl Mender<'_> {
                 let rank = self.dims(value).map(|d| d.len());
                 let (mut data, mut rows) = (vec![r.data, flat], vec![r.rows, row]);
                 if let Some(at) = node.input(2) {
-                    let at = self.counted_from_start(module, node, r.rows, at, out);
+                    let at = self.counted_from_start(module, node, r.rows, at, 0, out);
                     let (before, after) = self.cut(module, node, r, at, at, out);
                     data = vec![before.data, flat, after.data];
                     rows = vec![before.rows, row, after.rows];
@@ -151,7 +152,8 @@ impl Mender<'_> {
             }
             "SequenceErase" => {
                 let last = self.constant(module, TensorData::from_i64s(&[-1]), out);
-                let at = self.counted_from_start(module, node, r.rows, node.input(1).unwrap_or(last), out);
+                let at = node.input(1).unwrap_or(last);
+                let at = self.counted_from_start(module, node, r.rows, at, -1, out);
                 let one = self.constant(module, TensorData::from_i64s(&[1]), out);
                 let next = self.emit(module, node, "Add", &[at, one], &[], out);
                 let (before, after) = self.cut(module, node, r, at, next, out);
@@ -284,7 +286,6 @@ impl Mender<'_> {
         let number = self.emit(module, node, "Cast", &[equal], &[("to", number)], out);
         let (made, all) = emit::node(module, node, "ReduceMin", &[number], &[("keepdims", Attr::Int(0))]);
         self.keep(module, made, out);
-        let check = Node { inputs: vec![Some(all)], ..node.clone() };
-        self.push_check(&check, true, "the members do not fit each other", out);
+        self.require(node, all, "the members do not fit each other", out);
     }
 }

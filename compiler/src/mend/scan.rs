@@ -96,10 +96,7 @@ impl Mender<'_> {
     /// A check that two numbers are equal.
     fn require_same(&mut self, module: &mut Module, node: &Node, a: ValueId, b: ValueId, out: &mut Region) {
         let equal = self.emit(module, node, "Equal", &[a, b], &[], out);
-        if self.known_int(equal) != Some(1) {
-            let check = Node { inputs: vec![Some(equal)], ..node.clone() };
-            self.push_check(&check, true, "what is scanned has different lengths", out);
-        }
+        self.require(node, equal, "what is scanned has different lengths", out);
     }
 
     /// `value` from its end to its start along the first axis.

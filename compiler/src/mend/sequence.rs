@@ -1,16 +1,18 @@
 //! Rule `sequence`: a sequence becomes the plain values that it holds.
 //!
-//! Side conditions: the length is known while packing, and so is every place at which something is inserted or removed.
-//! `SequenceAt` may ask for a place known only from data if all members have provably one shape and type: they are
-//! stacked, and the member is gathered. Pieces of a split must have known sizes.
-//!
-//! Sequences that the model takes or gives are refused by name: a plan has tensors at its border.
+//! Side conditions, else see `stack` and `ragged`: the length is known while packing, and so is every place at which
+//! something is inserted or removed. `SequenceAt` may ask for a place known only from data if all members have provably one
+//! shape and type: they are stacked, and the member is gathered. Pieces of a split must have known sizes.
 
 use super::report::Rule;
 use super::{Container, Mender};
 use crate::error::Result;
 use crate::graph::{Module, Node, Region, TensorData, ValueId};
 
+/// What is wrong with a position that no member has.
+pub(super) const OUTSIDE: &str = "the position is outside of the sequence";
+/// What is wrong with a sequence of which a member is needed.
+pub(super) const EMPTY: &str = "the sequence is empty";
 /// Most members that a split makes.
 const MOST_MEMBERS: i64 = 4096;
 
@@ -46,7 +48,7 @@ impl Mender<'_> {
     fn place(&mut self, node: &Node, operand: usize, last: i64, most: i64, length: i64) -> Result<Option<usize>> {
         let Some(id) = node.input(operand) else {
             if last < 0 {
-                return Err(node.invalid("the sequence is empty"));
+                return Err(node.invalid(EMPTY));
             }
             return Ok(Some(last as usize));
         };
@@ -68,12 +70,7 @@ impl Mender<'_> {
             let at = self.wide(module, node, at, out);
             let zero = self.constant(module, TensorData::scalar_i64(0), out);
             let first = self.emit(module, node, "Equal", &[at, zero], &[], out);
-            self.push_check(
-                &Node { inputs: vec![Some(first)], ..node.clone() },
-                true,
-                "the position is outside of the sequence",
-                out,
-            );
+            self.require(node, first, OUTSIDE, out);
             return Ok(Some(vec![value]));
         }
         let Some(place) = self.place(node, 2, n, n, n)? else { return Ok(None) };
@@ -184,7 +181,7 @@ impl Mender<'_> {
         let Some(members) = self.members(node.require_input(0, "the sequence")?) else { return Ok(false) };
         let axis = node.require_int("axis")?;
         if members.is_empty() {
-            return Err(node.invalid("the sequence is empty"));
+            return Err(node.invalid(EMPTY));
         }
         let all = if node.attr_bool("new_axis", false)? {
             self.stack(module, node, &members, axis, out)

@@ -8,6 +8,9 @@ use crate::error::Result;
 use crate::graph::{Attr, ElemType, Module, Node, ONNX_DOMAIN, Region, TensorData, ValueId, ValueType};
 use std::sync::Arc;
 
+/// What is wrong with sizes that are not those of pieces.
+const UNFIT: &str = "the sizes do not make up the dimension";
+
 impl Mender<'_> {
     /// `SplitToSequence` into pieces of size 1 along an axis of open size.
     pub(super) fn split_evenly(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
@@ -57,15 +60,20 @@ impl Mender<'_> {
             let positive = self.emit(module, node, "Less", &[one, split], &[], out);
             let least = self.emit(module, node, "Equal", &[one, split], &[], out);
             let sound = self.emit(module, node, "Or", &[positive, least], &[], out);
-            self.require(node, sound, out);
+            self.require(node, sound, UNFIT, out);
             let more = self.emit(module, node, "Sub", &[split, one], &[], out);
             let padded = self.emit(module, node, "Add", &[whole, more], &[], out);
             self.emit(module, node, "Div", &[padded, split], &[], out)
         } else {
             let (made, sum) = emit::node(module, node, "ReduceSum", &[split], &[("keepdims", Attr::Int(0))]);
             self.keep(module, made, out);
+            let (made, least) = emit::node(module, node, "ReduceMin", &[split], &[("keepdims", Attr::Int(0))]);
+            self.keep(module, made, out);
+            let below = self.constant(module, TensorData::scalar_i64(-1), out);
+            let positive = self.emit(module, node, "Less", &[below, least], &[], out);
+            self.require(node, positive, UNFIT, out);
             let sound = self.emit(module, node, "Equal", &[sum, whole], &[], out);
-            self.require(node, sound, out);
+            self.require(node, sound, UNFIT, out);
             self.length(module, node, split, out)
         };
         let start = self.constant(module, TensorData::from_i64s(&[0]), out);
@@ -102,12 +110,5 @@ impl Mender<'_> {
         self.native(module, made, out)?;
         self.report.settle(node, Rule::Sequence);
         Ok(true)
-    }
-
-    fn require(&mut self, node: &Node, sound: ValueId, out: &mut Region) {
-        if self.known_int(sound) != Some(1) {
-            let check = Node { inputs: vec![Some(sound)], ..node.clone() };
-            self.push_check(&check, true, "the sizes do not make up the dimension", out);
-        }
     }
 }

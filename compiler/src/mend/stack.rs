@@ -4,6 +4,7 @@
 //! Side condition: all members have one shape and type. Where that is not proven, the joined tensor checks it.
 
 use super::report::Rule;
+use super::sequence::{EMPTY, OUTSIDE};
 use super::{Container, Mender, emit};
 use crate::error::Result;
 use crate::graph::{Attr, ElemType, Module, Node, Region, TensorData, ValueId};
@@ -56,7 +57,7 @@ impl Mender<'_> {
                 let parts = match node.input(2) {
                     None => vec![whole, one],
                     Some(at) => {
-                        let at = self.counted_from_start(module, node, whole, at, out);
+                        let at = self.counted_from_start(module, node, whole, at, 0, out);
                         let (head, tail) = (
                             self.part(module, node, whole, None, Some(at), out),
                             self.part(module, node, whole, Some(at), None, out),
@@ -70,11 +71,12 @@ impl Mender<'_> {
             "SequenceErase" => {
                 let shrunk = match node.input(1) {
                     None => {
+                        self.require_members(module, node, whole, out);
                         let end = self.constant(module, TensorData::from_i64s(&[-1]), out);
                         self.part(module, node, whole, None, Some(end), out)
                     }
                     Some(at) => {
-                        let at = self.counted_from_start(module, node, whole, at, out);
+                        let at = self.counted_from_start(module, node, whole, at, -1, out);
                         let one = self.constant(module, TensorData::from_i64s(&[1]), out);
                         let after = self.emit(module, node, "Add", &[at, one], &[], out);
                         let (head, tail) = (
@@ -129,13 +131,15 @@ impl Mender<'_> {
         self.emit(module, node, "Cast", &[value], &[("to", to)], out)
     }
 
-    /// A position, which may count from the end, as one element that counts from the start.
+    /// A position, which may count from the end, as one element that counts from the start. A check that it is at most the
+    /// number of members and `beyond`.
     pub(super) fn counted_from_start(
         &mut self,
         module: &mut Module,
         node: &Node,
         whole: ValueId,
         at: ValueId,
+        beyond: i64,
         out: &mut Region,
     ) -> ValueId {
         let at = self.wide(module, node, at, out);
@@ -144,8 +148,25 @@ impl Mender<'_> {
         let turned = self.emit(module, node, "Add", &[at, length], &[], out);
         let below = self.emit(module, node, "Less", &[at, zero], &[], out);
         let at = self.emit(module, node, "Where", &[below, turned, at], &[], out);
+        let (before, end) = (
+            self.constant(module, TensorData::scalar_i64(-1), out),
+            self.constant(module, TensorData::scalar_i64(beyond + 1), out),
+        );
+        let end = self.emit(module, node, "Add", &[length, end], &[], out);
+        for (less, more) in [(before, at), (at, end)] {
+            let within = self.emit(module, node, "Less", &[less, more], &[], out);
+            self.require(node, within, OUTSIDE, out);
+        }
         let flat = self.constant(module, TensorData::from_i64s(&[1]), out);
         self.emit(module, node, "Reshape", &[at, flat], &[], out)
+    }
+
+    /// A check that there are members.
+    fn require_members(&mut self, module: &mut Module, node: &Node, whole: ValueId, out: &mut Region) {
+        let (length, zero) =
+            (self.length(module, node, whole, out), self.constant(module, TensorData::scalar_i64(0), out));
+        let some = self.emit(module, node, "Less", &[zero, length], &[], out);
+        self.require(node, some, EMPTY, out);
     }
 
     /// Members from one position to before another.
@@ -170,6 +191,7 @@ impl Mender<'_> {
     fn join(&mut self, module: &mut Module, node: &Node, whole: ValueId, out: &mut Region) -> Result<Option<ValueId>> {
         let Some(rank) = self.dims(whole).map(|d| d.len()) else { return Ok(None) };
         let axis = node.require_int("axis")?;
+        self.require_members(module, node, whole, out);
         if node.attr_bool("new_axis", false)? {
             return Ok(Some(self.first_axis_to(module, node, whole, axis, rank, out)?));
         }

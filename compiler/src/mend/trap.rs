@@ -10,7 +10,7 @@
 
 use super::{Kept, Mender};
 use crate::error::Result;
-use crate::graph::{Attr, Module, Node, Region};
+use crate::graph::{Attr, Module, Node, Region, ValueId};
 
 /// The node that stands for a check in a mended graph: one input, the condition; attributes `truth`, what it must be,
 /// and `what`, the message if it is not.
@@ -75,6 +75,13 @@ impl Mender<'_> {
             .into(),
         };
         out.nodes.push(check);
+    }
+
+    /// A check that `sound` is true, unless that is known; `what` tells what is wrong otherwise.
+    pub(super) fn require(&mut self, node: &Node, sound: ValueId, what: &str, out: &mut Region) {
+        if self.known_int(sound) != Some(1) {
+            self.push_check(&Node { inputs: vec![Some(sound)], ..node.clone() }, true, what, out);
+        }
     }
 }
 
