@@ -3,7 +3,8 @@
 
 mod net;
 
-use graphmend_compiler::graph::{Attr, ValueId};
+use graphmend_compiler::dtype::DType;
+use graphmend_compiler::graph::{Attr, ValueId, ValueType};
 use graphmend_runtime::TensorRef;
 use net::{Net, run};
 
@@ -289,4 +290,65 @@ fn a_part_that_nobody_asks_for_may_have_another_shape_in_each_trip() {
     let out = both(build, &[&[(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])], &[(&[1, 2], &[7.0, 8.0])]]);
     assert_eq!(out[0], [(vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, 6.0])]);
     assert_eq!(out[1], [(vec![2, 1], vec![7.0, 8.0])]);
+}
+
+#[test]
+fn integers_that_leave_their_range_in_a_loop_wrap_around() {
+    const FACTOR: i64 = 6_364_136_223_846_793_005;
+    const STEP: i64 = i64::MAX - 5;
+    let build = |n: &mut Net| {
+        let (x, trips) = (n.input("x", &[]), n.int(30));
+        let start = n.node("Cast", &[x], &[("to", Attr::Int(7))]);
+        let one = n.int(1);
+        // What is multiplied, what grows by a lot, a factorial, and two that add up each other.
+        let out = looped(n, Some(trips), None, &[start, start, one, start, one], 5, |n, v| {
+            let (factor, step, one) = (n.int(FACTOR), n.int(STEP), n.int(1));
+            let (a, b) = (n.node("Mul", &[v[2], factor], &[]), n.node("Add", &[v[3], step], &[]));
+            let k = n.node("Add", &[v[0], one], &[]);
+            let c = n.node("Mul", &[v[4], k], &[]);
+            let sum = n.node("Add", &[v[5], v[6]], &[]);
+            let sum = n.node("Add", &[sum, v[5]], &[]);
+            vec![n.truth(true), a, b, c, sum, v[5]]
+        });
+        for v in out {
+            let modulus = n.int(1 << 20);
+            let low = n.node("Mod", &[v, modulus], &[]);
+            let low = n.node("Cast", &[low], &[("to", Attr::Int(1))]);
+            n.output(low);
+        }
+    };
+    let expected = |x: i64| {
+        let (mut a, mut b, mut c, mut d, mut e) = (x, x, 1i64, x, 1i64);
+        for k in 1..=30 {
+            (a, b, c) = (a.wrapping_mul(FACTOR), b.wrapping_add(STEP), c.wrapping_mul(k));
+            (d, e) = (d.wrapping_add(e).wrapping_add(d), d);
+        }
+        [a, b, c, d, e].map(|v| (vec![], vec![v.rem_euclid(1 << 20) as f32]))
+    };
+    let out = both(build, &[&[(&[], &[9.0])], &[(&[], &[-1e15])]]);
+    assert_eq!(out[0], expected(9));
+    assert_eq!(out[1], expected(-999_999_986_991_104));
+}
+
+#[test]
+fn without_a_trip_parts_are_as_large_as_they_are_declared() {
+    let build = |n: &mut Net| {
+        let (x, trips) = (n.input("x", &["10"]), n.input("trips", &[]));
+        let (trips, start) = (n.node("Cast", &[trips], &[("to", Attr::Int(7))]), n.ints(&[0]));
+        let out = looped(n, Some(trips), None, &[start], 2, |n, v| {
+            let two = n.ints(&[2]);
+            let end = n.node("Add", &[v[2], two], &[]);
+            let two = n.ints(&[2]);
+            let end = n.node("Mul", &[end, two], &[]);
+            let end = n.node("Div", &[end, two], &[]);
+            let part = n.node("Slice", &[x, v[2], end], &[]);
+            n.module.values[part.0 as usize].ty = ValueType::fixed(DType::F32, &[2]);
+            vec![n.truth(true), end, part]
+        });
+        n.output(out[1]);
+    };
+    let x: Vec<f32> = (0..10u8).map(f32::from).collect();
+    let out = both(build, &[&[(&[10], &x), (&[], &[0.0])], &[(&[10], &x), (&[], &[2.0])]]);
+    assert_eq!(out[0], [(vec![0, 2], vec![])]);
+    assert_eq!(out[1], [(vec![2, 2], vec![0.0, 1.0, 2.0, 3.0])]);
 }

@@ -5,12 +5,15 @@
 //! ways: what counts up with the trips is a formula of the trip's number.
 
 use crate::dtype::DType;
-use crate::sym::{Int, VarId, free_vars};
+use crate::sym::{Atom, Int, VarId, free_vars};
 use crate::te::program::{CarriedDim, Def};
 use crate::te::{Cx, TensorId};
+use std::collections::BTreeSet;
 
 /// Most integers that are carried as numbers.
 const FEW: i64 = 8;
+/// A number that is not added or multiplied where counters and positions change.
+const LARGE: i64 = 1 << 40;
 
 /// How a number changes from trip to trip.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,19 +93,28 @@ impl Entry {
         Entry { init, current, how: how.clone(), before, seen }
     }
 
+    /// The symbols of what is carried as numbers.
+    pub(super) fn numbers(&self) -> Vec<VarId> {
+        match &self.how {
+            CarriedAs::Numbers(_) => self.seen.iter().filter_map(|i| i.as_var()).collect(),
+            CarriedAs::Tensor(_) => vec![],
+        }
+    }
+
     /// Is there a tensor to carry?
     pub(super) fn is_carried_as_tensor(&self) -> bool {
         self.current != self.init && matches!(self.how, CarriedAs::Tensor(_))
     }
 
     /// Changes the assumption if `next` is not what was assumed; says whether it did. `is_inner` tells what may itself
-    /// change from trip to trip.
+    /// change from trip to trip, `numbers` are all that the loop carries.
     pub(super) fn widen(
         &self,
         cx: &mut Cx,
         next: TensorId,
         assumed: &mut CarriedAs,
         is_inner: &dyn Fn(Int) -> bool,
+        numbers: &BTreeSet<VarId>,
     ) -> bool {
         if self.current == self.init {
             return false;
@@ -112,8 +124,8 @@ impl Entry {
             CarriedAs::Numbers(changes) => {
                 let same = cx.shape(next) == cx.shape(self.init);
                 match if same { cx.ints(next) } else { None } {
-                    Some(after) => (after, changes),
-                    None => {
+                    Some(after) if !after.iter().any(|i| grows_fast(*i, numbers)) => (after, changes),
+                    _ => {
                         *assumed = CarriedAs::Tensor(vec![Change::Fixed; cx.rank(self.init)]);
                         return true;
                     }
@@ -189,6 +201,35 @@ impl Entry {
         }
         out
     }
+}
+
+/// May what a trip makes of `numbers` leave the range of integers after a few trips? The plan's numbers end the run then, as
+/// sizes must; a tensor's elements wrap around.
+fn grows_fast(i: Int, numbers: &BTreeSet<VarId>) -> bool {
+    let mut carried = 0i64;
+    for (factor, atoms) in i.terms() {
+        if factor.checked_abs().is_none_or(|f| f > LARGE) {
+            return true;
+        }
+        let own = |a: &Atom| match a {
+            Atom::Var(v) => numbers.contains(v),
+            _ => false,
+        };
+        if atoms.iter().any(own) {
+            carried = carried.saturating_add(if atoms.len() > 1 { 2 } else { factor.abs() });
+        }
+        let within = |a: &Atom| match *a {
+            Atom::Var(_) | Atom::Data(_) => false,
+            Atom::Div(x, y) | Atom::Rem(x, y) | Atom::Min(x, y) | Atom::Max(x, y) => {
+                [x, y].into_iter().any(|i| grows_fast(i, numbers))
+            }
+            Atom::IfLt(a, b, x, y) | Atom::IfEq(a, b, x, y) => [a, b, x, y].into_iter().any(|i| grows_fast(i, numbers)),
+        };
+        if atoms.iter().any(within) {
+            return true;
+        }
+    }
+    carried > 1
 }
 
 /// The dimensions of a tensor of few elements.

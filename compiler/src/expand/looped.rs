@@ -7,7 +7,7 @@ use super::carried::{CarriedAs, Entry};
 use super::{Expander, at_node, hoist};
 use crate::dtype::DType;
 use crate::error::{Collector, Result};
-use crate::graph::{Module, Node, Region, ValueId};
+use crate::graph::{DimDecl, Module, Node, Region, ValueId, ValueType};
 use crate::sym::{Int, VarId, VarInfo, free_vars};
 use crate::te::program::{Carried, CarriedDim, Def, Loop, Scan, Step};
 use crate::te::{Block, TensorId, expr};
@@ -67,7 +67,7 @@ impl Expander<'_> {
                 *self = before.clone();
                 continue;
             }
-            return self.leave(node, &entered, &results);
+            return self.leave(module, node, &entered, &results);
         }
     }
 
@@ -160,6 +160,7 @@ impl Expander<'_> {
         varying: &mut [CarriedAs],
     ) -> Result<bool> {
         let mut wider = false;
+        let numbers: BTreeSet<VarId> = entered.carried.iter().flat_map(Entry::numbers).collect();
         for (k, (entry, next)) in entered.carried.iter().zip(&results[1..]).enumerate() {
             let (was, is) = (self.cx.dtype(entry.init), self.cx.dtype(*next));
             if was != is || self.cx.narrow.get(&entry.init) != self.cx.narrow.get(next) {
@@ -169,13 +170,13 @@ impl Expander<'_> {
             if from != to {
                 return Err(node.unsupported(format!("carried value {k} of rank {from}, then {to}, is not supported")));
             }
-            wider |= entry.widen(&mut self.cx, *next, &mut varying[k], &|i| entered.is_inner(i));
+            wider |= entry.widen(&mut self.cx, *next, &mut varying[k], &|i| entered.is_inner(i), &numbers);
         }
         Ok(wider)
     }
 
     /// Closes the body's block and adds the loop.
-    fn leave(&mut self, node: &Node, entered: &Entered, results: &[TensorId]) -> Result<()> {
+    fn leave(&mut self, module: &Module, node: &Node, entered: &Entered, results: &[TensorId]) -> Result<()> {
         self.cx.node.clone_from(&node.name);
         let go_on = match self.cx.ints(results[0]) {
             Some(known) => known.first().copied().filter(|c| c.as_const().is_none_or(|v| v == 0)),
@@ -240,11 +241,15 @@ impl Expander<'_> {
             deferred.push(found);
         }
         let mut growing = vec![];
+        let body_outputs = &node.require_region("body")?.outputs;
         for (k, element) in scanned.iter().enumerate() {
             let shape = self.cx.shape(*element);
             let varies = |d: &Int| entered.is_inner(*d);
             if shape.iter().any(varies) {
-                growing.push(self.grow_as_the_first(node, k, *element, Int::var(entered.trip), &varies)?);
+                let place = elements.iter().position(|e| e == element);
+                let given = place.and_then(|k| body_outputs.get(1 + entered.carried.len() + k));
+                let declared = given.map(|v| &module.value(*v).ty);
+                growing.push(self.grow_as_the_first(node, (k, declared), *element, Int::var(entered.trip), &varies)?);
                 continue;
             }
             let size = Int::product(&shape) * self.cx.dtype(*element).size();
@@ -290,10 +295,10 @@ impl Expander<'_> {
                     self.like(result, *element)
                 }
                 Growth::Carried { init, current, next, dims } => {
-                    for (axis, current, next) in dims {
+                    for (axis, current, init, next) in dims {
                         shape[axis] = Int::symbol("first", Some(0), None);
                         if let Some(result) = shape[axis].as_var() {
-                            l.dims.push(CarriedDim { current, init: Int::new(0), next, result });
+                            l.dims.push(CarriedDim { current, init, next, result });
                         }
                     }
                     let result = self.slot_like(next, shape);
@@ -345,11 +350,12 @@ impl Expander<'_> {
         Growth::Carried { init, current, next: self.like(next, element), dims: vec![] }
     }
 
-    /// [`Self::grow`] where dimensions for which `varies` are known only once the first element is there.
+    /// [`Self::grow`] where dimensions for which `varies` are known only once the first element is there; without
+    /// any they are what `declared` says.
     fn grow_as_the_first(
         &mut self,
         node: &Node,
-        k: usize,
+        (k, declared): (usize, Option<&ValueType>),
         element: TensorId,
         trip: Int,
         varies: &dyn Fn(&Int) -> bool,
@@ -361,7 +367,14 @@ impl Expander<'_> {
                 continue;
             }
             let symbol = Int::symbol("first", Some(0), None);
-            symbols.extend(symbol.as_var().map(|v| (shape.len() + 1, v, d)));
+            let size = match declared {
+                Some(ValueType::Tensor { shape: Some(dims), .. }) => match dims.get(shape.len()) {
+                    Some(DimDecl::Fixed(n)) => i64::try_from(*n).unwrap_or(0),
+                    _ => 0,
+                },
+                _ => 0,
+            };
+            symbols.extend(symbol.as_var().map(|v| (shape.len() + 1, v, Int::new(size), d)));
             shape.push(symbol);
             let expected = trip.if_eq(0, d, symbol);
             let what = format!("parts of scan output {k} have different shapes");
@@ -410,7 +423,8 @@ enum Growth {
         init: TensorId,
         current: TensorId,
         next: TensorId,
-        /// Axes of the result whose size the first element gives: symbol while the loop runs, size of an element.
-        dims: Vec<(usize, VarId, Int)>,
+        /// Axes of the result whose size the first element gives: symbol while the loop runs, size if there is none,
+        /// size of an element.
+        dims: Vec<(usize, VarId, Int, Int)>,
     },
 }
