@@ -161,9 +161,11 @@ pub fn gather(border: &Border, tensors: &mut impl Iterator<Item = Array>) -> Res
             for row in numbers.chunks_exact(ROW) {
                 let rank = usize::try_from(row[0]).ok().filter(|r| *r < ROW).ok_or("a rank out of range")?;
                 let shape: Vec<usize> = row[1..=rank].iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect();
-                let size = shape.iter().product::<usize>() * data.dtype.size();
-                let bytes = data.bytes.get(at..at + size).ok_or("fewer elements than the rows say")?.to_vec();
-                at += size;
+                let size = shape.iter().try_fold(data.dtype.size(), |all, n| all.checked_mul(*n));
+                let end = size.and_then(|size| size.checked_add(at));
+                let bytes = end.and_then(|end| data.bytes.get(at..end)).ok_or("fewer elements than the rows say")?;
+                at += bytes.len();
+                let bytes = bytes.to_vec();
                 members.push(Array { dtype: data.dtype, shape, bytes });
             }
             Value::Sequence(members)
@@ -258,6 +260,13 @@ mod tests {
         assert_eq!(tensors[1].shape, [4, ROW]);
         assert_eq!(gather(&Border::Ragged, &mut tensors.into_iter()), Ok(Value::Sequence(members)));
         assert!(ragged(DType::U8, &[array(&[1; 9])]).is_err(), "rank 9");
+        let sizes = [2, 1 << 40, 1 << 40, 0, 1, 1, 1, 1, 1i64];
+        let rows = Array {
+            dtype: DType::I64,
+            shape: vec![1, ROW],
+            bytes: sizes.iter().flat_map(|n| n.to_le_bytes()).collect(),
+        };
+        assert!(gather(&Border::Ragged, &mut [array(&[3]), rows].into_iter()).is_err(), "sizes beyond all memory");
     }
 
     #[test]

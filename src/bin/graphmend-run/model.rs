@@ -143,11 +143,17 @@ pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<
         wholes.push((name, how, first));
         first += count;
     }
+    let only = matches!(wholes.as_slice(), [(_, how, _)] if *how != Border::Tensor);
     wholes.retain(|(_, how, _)| *how != Border::Tensor);
     let names: Vec<&str> = declared.iter().map(|t| t.name).chain(wholes.iter().map(|w| w.0.as_str())).collect();
     let mut arrays: Vec<Option<Array>> = vec![None; declared.len()];
     for arg in given {
-        let (i, path) = split_name(arg, &names, "input")?;
+        let (i, path) = match split_name(arg, &names, "input") {
+            Err(_) if only && (arg.ends_with(".seq") || arg.ends_with(".none")) && Path::new(arg).exists() => {
+                (declared.len(), arg.as_str())
+            }
+            named => named?,
+        };
         // A whole may have the name of the tensor that holds it.
         let whole = wholes.iter().find(|(name, ..)| name == names[i] && !path.ends_with(".npy"));
         let mut made = vec![];
@@ -188,8 +194,24 @@ pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<
 
 /// All inputs; an error names those that are missing.
 pub(crate) fn demand_inputs(model: &Model, arrays: Vec<Option<Array>>) -> Result<Vec<Array>> {
-    let missing: Vec<String> =
-        model.view().inputs().zip(&arrays).filter(|(_, a)| a.is_none()).map(|(t, _)| declaration(&t)).collect();
+    let (mut missing, mut first) = (vec![], 0);
+    for (name, how) in border::inputs(model) {
+        let own = first..first + how.tensors();
+        first = own.end;
+        let lacking = |k: &usize| arrays.get(*k).is_some_and(Option::is_none);
+        if how != Border::Tensor && own.clone().all(|k| lacking(&k)) && !own.is_empty() {
+            missing.push(format!("{name}: a folder {name}.seq"));
+            continue;
+        }
+        missing.extend(
+            model
+                .view()
+                .inputs()
+                .enumerate()
+                .filter(|(k, _)| own.contains(k) && lacking(k))
+                .map(|(_, t)| declaration(&t)),
+        );
+    }
     if !missing.is_empty() {
         return Err(anyhow!("missing inputs (-i NAME=FILE.npy):\n  {}", missing.join("\n  ")));
     }

@@ -54,44 +54,42 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let model = args.model.open()?;
     let inputs = demand_inputs(&model, read_inputs(&model, &args.inputs)?)?;
     let declared: Vec<_> = model.view().outputs().collect();
-    let names: Vec<&str> = declared.iter().map(|t| t.name).collect();
+    let wholes = border::outputs(&model);
+    let names = output_names(declared.iter().map(|t| t.name), &wholes);
     // Before the run: a wrong name should not cost one.
     let files = output_files(&args.outputs, &names)?;
     let mut session = model.session()?;
     run_once(&model, &mut session, &inputs)?;
     let mut summaries = Vec::new();
     let mut arrays = Vec::new();
-    for i in 0..names.len() {
+    for i in 0..declared.len() {
         arrays.push(Array::from_view(&session.output(i)?));
     }
-    // Sequences and optionals go to a folder as a whole, and not as the tensors that hold them.
-    let mut held = vec![false; names.len()];
-    if let Some(folder) = args.outputs.iter().rev().find(|arg| is_folder(arg, &names)) {
-        let mut first = 0;
-        for (name, how) in border::outputs(&model) {
-            let own = first..first + how.tensors();
-            first = own.end;
-            if how == Border::Tensor {
-                continue;
-            }
-            let value = border::gather(&how, &mut arrays[own.clone()].iter().cloned())
-                .map_err(|e| anyhow!("output {name}: {e}"))?;
-            let base = Path::new(folder).join(stem(&name));
-            fs::create_dir_all(folder).with_context(|| folder.clone())?;
-            value.write(&base).with_context(|| base.display().to_string())?;
-            held[own].fill(true);
-        }
-    }
-    for (i, (name, file)) in names.iter().zip(files).enumerate() {
-        let array = &arrays[i];
-        let file = file.filter(|_| !held[i]);
-        if let Some(path) = &file {
-            if let Some(folder) = path.parent() {
-                fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-            }
+    let (mut files, whole_files) = (files[..declared.len()].to_vec(), &files[declared.len()..]);
+    for (file, array) in files.iter().zip(&arrays) {
+        if let Some(path) = file {
+            make_parent(path)?;
             npy::write(path, array).with_context(|| path.display().to_string())?;
         }
-        summaries.push(summary(name, array, file));
+    }
+    // Sequences and optionals go to files as a whole.
+    let mut first = 0;
+    let mut whole_files = whole_files.iter();
+    for (name, how) in &wholes {
+        let own = first..first + how.tensors();
+        first = own.end;
+        if *how == Border::Tensor {
+            continue;
+        }
+        let Some(Some(base)) = whole_files.next() else { continue };
+        let value =
+            border::gather(how, &mut arrays[own.clone()].iter().cloned()).map_err(|e| anyhow!("output {name}: {e}"))?;
+        make_parent(base)?;
+        let path = value.write(base).with_context(|| base.display().to_string())?;
+        files[own].iter_mut().filter(|f| f.is_none()).for_each(|f| *f = Some(path.clone()));
+    }
+    for ((t, array), file) in declared.iter().zip(&arrays).zip(files) {
+        summaries.push(summary(t.name, array, file));
     }
     let mut out = std::io::stdout().lock();
     if args.json {
@@ -104,18 +102,58 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The file of each output, if any.
-fn output_files(given: &[String], names: &[&str]) -> Result<Vec<Option<PathBuf>>> {
+fn make_parent(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(folder) => fs::create_dir_all(folder).with_context(|| folder.display().to_string()),
+        None => Ok(()),
+    }
+}
+
+/// What an output's name stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Tensor,
+    /// A tensor that holds a sequence or an optional, alone or with others.
+    Part,
+    /// A sequence or an optional.
+    Whole,
+}
+
+/// The names of tensors, then those of sequences and optionals.
+fn output_names<'a>(tensors: impl Iterator<Item = &'a str>, declared: &'a [(String, Border)]) -> Vec<(&'a str, Named)> {
+    let kind = |how: &Border| if *how == Border::Tensor { Named::Tensor } else { Named::Part };
+    let kinds = declared.iter().flat_map(|(_, how)| std::iter::repeat_n(kind(how), how.tensors()));
+    let wholes = declared.iter().filter(|(_, how)| *how != Border::Tensor);
+    tensors.zip(kinds).chain(wholes.map(|(name, _)| (name.as_str(), Named::Whole))).collect()
+}
+
+/// The file of each output, if any; for a sequence or an optional without the extension.
+fn output_files(given: &[String], outputs: &[(&str, Named)]) -> Result<Vec<Option<PathBuf>>> {
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| *name).collect();
     let mut files = vec![None; names.len()];
     let mut given_file = vec![false; names.len()];
     for arg in given {
-        if is_folder(arg, names) {
-            for (file, name) in files.iter_mut().zip(names) {
-                *file = Some(Path::new(arg).join(file_name(name)));
+        if is_folder(arg, &names) {
+            for (file, (name, kind)) in files.iter_mut().zip(outputs) {
+                match kind {
+                    Named::Tensor => *file = Some(Path::new(arg).join(file_name(name))),
+                    Named::Part => {}
+                    Named::Whole => *file = Some(Path::new(arg).join(stem(name))),
+                }
             }
             continue;
         }
-        let (i, path) = split_name(arg, names, "output")?;
+        let (i, path) = split_name(arg, &names, "output")?;
+        let named = |kind| (0..names.len()).find(|k| outputs[*k] == (names[i], kind));
+        // A sequence may have the name of the tensor that holds it.
+        let (i, path) = match (path.strip_suffix(".seq").or(path.strip_suffix(".none")), named(Named::Whole)) {
+            (Some(base), Some(whole)) => (whole, base),
+            (None, Some(_)) => match named(Named::Part) {
+                Some(part) => (part, path),
+                None => bail!("output {} goes to a folder NAME.seq or a file NAME.none", names[i]),
+            },
+            (_, None) => (i, path),
+        };
         // A folder for all that was given before may have exceptions.
         if std::mem::replace(&mut given_file[i], true) {
             bail!("output {} is given twice", names[i]);
@@ -186,12 +224,13 @@ mod tests {
 
     #[test]
     fn outputs_go_to_a_folder_or_to_named_files() {
-        let names = ["y", "a/b", "y=z"];
-        let files = |given: &[&str]| {
+        let files_of = |names: &[(&str, Named)], given: &[&str]| {
             let given: Vec<String> = given.iter().map(|s| s.to_string()).collect();
-            output_files(&given, &names)
+            output_files(&given, names)
                 .map(|f| f.into_iter().map(|p| p.map(|p| p.display().to_string())).collect::<Vec<_>>())
         };
+        let names = ["y", "a/b", "y=z"].map(|name| (name, Named::Tensor));
+        let files = |given: &[&str]| files_of(&names, given);
         let some = |s: &str| Some(s.to_string());
         assert_eq!(files(&["out"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("out/y_z.npy")]);
         assert_eq!(files(&["y=1.npy", "y=z=2.npy"]).unwrap(), [some("1.npy"), None, some("2.npy")]);
@@ -200,5 +239,13 @@ mod tests {
         assert!(files(&["q=1.npy"]).unwrap_err().to_string().contains("no such output"));
         assert!(files(&["y=1.npy", "a/b=1.npy"]).is_err());
         assert_eq!(file_name("../../etc/x"), "_.._etc_x.npy");
+        // A sequence goes as a whole, under its own name; the tensors that hold it only when they are named.
+        let held = [("s.data", Named::Part), ("s.rows", Named::Part), ("t", Named::Part)];
+        let names = [&held[..], &[("s", Named::Whole), ("t", Named::Whole)]].concat();
+        let files = |given: &[&str]| files_of(&names, given);
+        assert_eq!(files(&["out"]).unwrap(), [None, None, None, some("out/s"), some("out/t")]);
+        assert_eq!(files(&["s=a.seq", "t=b.npy"]).unwrap(), [None, None, some("b.npy"), some("a"), None]);
+        assert_eq!(files(&["s.rows=r.npy", "t=b.seq"]).unwrap(), [None, some("r.npy"), None, None, some("b")]);
+        assert!(files(&["s=a.npy"]).unwrap_err().to_string().contains("NAME.seq"));
     }
 }
