@@ -352,3 +352,25 @@ fn without_a_trip_parts_are_as_large_as_they_are_declared() {
     assert_eq!(out[0], [(vec![0, 2], vec![])]);
     assert_eq!(out[1], [(vec![2, 2], vec![0.0, 1.0, 2.0, 3.0])]);
 }
+
+#[test]
+fn a_scan_of_nothing_gives_nothing_along_any_axis() {
+    let build = |n: &mut Net| {
+        let (start, x) = (n.input("start", &["2"]), n.input("x", &["2", "0"]));
+        let body = n.region(2, |n, v| {
+            let sum = n.node("Add", &[v[0], v[1]], &[]);
+            vec![sum, n.node("Neg", &[sum], &[]), v[1]]
+        });
+        let attrs = [
+            ("body", body),
+            ("num_scan_inputs", Attr::Int(1)),
+            ("scan_input_axes", Attr::Ints(vec![1])),
+            ("scan_output_axes", Attr::Ints(vec![-1, 0])),
+            ("scan_output_directions", Attr::Ints(vec![0, 1])),
+        ];
+        let out = n.node_with("Scan", &[Some(start), Some(x)], &attrs, 3);
+        out.into_iter().for_each(|v| n.output(v));
+    };
+    let out = both(build, &[&[(&[2], &[1.0, 2.0]), (&[2, 0], &[])]]);
+    assert_eq!(out[0], [(vec![2], vec![1.0, 2.0]), (vec![2, 0], vec![]), (vec![0, 2], vec![])]);
+}

@@ -291,7 +291,7 @@ impl<'d> Expander<'d> {
     }
 }
 
-/// Why a node about sequences or optionals may be left by mending.
+/// Why a node about sequences, optionals or a scan may be left by mending.
 fn kept_container(node: &Node) -> Option<&'static str> {
     if node.domain != crate::graph::ONNX_DOMAIN {
         return None;
@@ -307,6 +307,10 @@ fn kept_container(node: &Node) -> Option<&'static str> {
         "Optional" | "OptionalGetElement" | "OptionalHasElement" => {
             "an optional whose content is of a type that is not supported"
         }
+        "Scan" if node.version < 9 => {
+            "a scan with a length for each row, or over an open number of rows, is not supported"
+        }
+        "Scan" => "scanning tensors of unknown rank is not supported",
         _ => return None,
     })
 }

@@ -257,7 +257,9 @@ impl Mender<'_> {
             }
         }
         let cost = Self::size(body) + scanned.len() + body.outputs.len();
-        let Some(length) = length.filter(|n| self.spend(*n, cost).is_some()) else {
+        // Of what shape the parts of no trip are only a loop tells.
+        let some = |n: &i64| *n > 0 || body.outputs.len() == states.len();
+        let Some(length) = length.filter(|n| some(n) && self.spend(*n, cost).is_some()) else {
             let why = self.why.take();
             let made = self.scan_as_loop(module, node, states, scanned, how, out);
             (self.looped, self.why) = (true, why);
@@ -281,15 +283,7 @@ impl Mender<'_> {
             if how.output_directions[k] != 0 {
                 all.reverse();
             }
-            let value = match (all.is_empty(), how.output_axes[k]) {
-                (false, axis) => Some(self.stack(module, node, &all, axis, out)),
-                (true, 0) => self.empty(module, body.outputs[states.len() + k], out),
-                (true, _) => None,
-            };
-            match value {
-                Some(v) => carried.push(v),
-                None => return Ok(None),
-            }
+            carried.push(self.stack(module, node, &all, how.output_axes[k], out));
         }
         Ok(Some(carried))
     }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(short, long = "input", value_name = "[NAME=]FILE")]
     inputs: Vec<String>,
 
-    /// Where outputs go: a folder for all (a file for each, by its name), or a .npy file for one
+    /// Where outputs go: a folder for all (a file for each, by its name), or a file for one (.npy, .seq for a sequence)
     #[arg(short, long = "output", value_name = "DIR|[NAME=]FILE")]
     outputs: Vec<String>,
 
