@@ -374,3 +374,29 @@ fn a_scan_of_nothing_gives_nothing_along_any_axis() {
     let out = both(build, &[&[(&[2], &[1.0, 2.0]), (&[2, 0], &[])]]);
     assert_eq!(out[0], [(vec![2], vec![1.0, 2.0]), (vec![2, 0], vec![]), (vec![0, 2], vec![])]);
 }
+
+#[test]
+fn bounds_of_a_slice_from_data_may_be_as_far_out_as_integers_go() {
+    let mut n = Net::new();
+    let x = n.input("x", &["n"]);
+    let of = |n: &mut Net, name: &str| n.input_of(name, ValueType::fixed(DType::I64, &[1]));
+    let (start, end, step, axis) = (of(&mut n, "start"), of(&mut n, "end"), of(&mut n, "step"), n.ints(&[0]));
+    let y = n.node("Slice", &[x, start, end, axis, step], &[]);
+    n.output(y);
+    let model = n.pack();
+    let mut session = model.session().expect("session");
+    for (start, end, step, expected) in [
+        (1, i64::MAX, 1, &[1.0f32, 2.0, 3.0][..]),
+        (i64::MIN, 3, 2, &[0.0, 2.0]),
+        (i64::MAX, i64::MIN, -1, &[3.0, 2.0, 1.0, 0.0]),
+        (i64::MIN, i64::MAX, i64::MAX, &[0.0]),
+        (-2, i64::MIN, -2, &[2.0, 0.0]),
+    ] {
+        let (start, end, step) = ([start], [end], [step]);
+        let bounds = [&start, &end, &step].map(|b| TensorRef::new(b, &[1]));
+        let x = TensorRef::new(&[0f32, 1.0, 2.0, 3.0], &[4]);
+        session.run(&[&[x][..], &bounds].concat()).expect("runs");
+        let y = session.output(0).expect("output");
+        assert_eq!(y.as_f32().expect("f32"), expected, "{start:?} {end:?} {step:?}");
+    }
+}

@@ -99,7 +99,12 @@ pub(super) fn clamp_position(p: Int, d: Int, lo: Int, hi: Int) -> Int {
     match p.as_const() {
         Some(c) if c >= FAR => hi,
         Some(c) if c <= -FAR => lo,
-        _ => p.if_lt(0, p + d, p).max(lo).min(hi),
+        _ => {
+            // Both sides are computed: what data gives may be so large that the size is not to be added to it.
+            let open = p.bounds().lo.is_none() && p.bounds().hi.is_none();
+            let below = if open { p.min(0) } else { p };
+            p.if_lt(0, below + d, p).max(lo).min(hi)
+        }
     }
 }
 
