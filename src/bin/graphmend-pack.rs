@@ -403,7 +403,7 @@ fn summary(output: &Path, packed: &Packed) -> String {
     format!(
         "{}  {} for {}\n\
          splits    {} found, {} leave the plan{}\n\
-         kernels   {} for {} calls a run; {} tensors fused away of {} nodes\n\
+         kernels   {} for {} calls a run; fused away: {} (of {} nodes)\n\
          code      {}\n\
          weights   {}\n\
          arena     {}{} (no plan needs less than {})\n",
