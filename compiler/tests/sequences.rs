@@ -236,3 +236,29 @@ fn a_sequence_without_members_has_none_to_join_or_to_remove() {
         assert!(model.explain(error).contains("the sequence is empty"), "{op}: {}", model.explain(error));
     }
 }
+
+#[test]
+fn members_of_any_width_are_joined_along_any_axis() {
+    let mut n = Net::new();
+    let x = n.input_of("x", sequence(floats(&["2", "N"])));
+    let wide = n.node("ConcatFromSequence", &[x], &[("axis", Attr::Int(-1))]);
+    n.output(wide);
+    let mut apart = Net::new();
+    let y = apart.input_of("y", sequence(floats(&["N"])));
+    let attrs = [("axis", Attr::Int(1)), ("new_axis", Attr::Int(1))];
+    let y = apart.node("ConcatFromSequence", &[y], &attrs);
+    apart.output(y);
+    let (model, apart) = (n.pack(), apart.pack());
+    let rows = [row(&[2, 1]), row(&[2, 2])].concat();
+    let data = [1f32, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let out = run(&model, &[TensorRef::new(&data, &[6]), TensorRef::new(&rows, &[2, 9])]);
+    assert_eq!((&out[0].1[..], &out[0].2[..]), (&[2, 3][..], &[1.0, 3.0, 4.0, 2.0, 5.0, 6.0][..]));
+    let out = run(&model, &[TensorRef::new(&data[..2], &[2]), TensorRef::new(&rows[..9], &[1, 9])]);
+    assert_eq!((&out[0].1[..], &out[0].2[..]), (&[2, 1][..], &[1.0, 2.0][..]));
+    let rows = [row(&[2]), row(&[2]), row(&[2])].concat();
+    let out = run(&apart, &[TensorRef::new(&data, &[6]), TensorRef::new(&rows, &[3, 9])]);
+    assert_eq!((&out[0].1[..], &out[0].2[..]), (&[2, 3][..], &[1.0, 3.0, 5.0, 2.0, 4.0, 6.0][..]));
+    let mut s = model.session().expect("session");
+    let none = s.run(&[TensorRef::new(&[0f32; 0], &[0]), TensorRef::new(&[0i64; 0], &[0, 9])]);
+    assert!(none.is_err(), "nothing to join");
+}

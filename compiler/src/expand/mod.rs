@@ -299,9 +299,7 @@ fn kept_container(node: &Node) -> Option<&'static str> {
     Some(match node.op_type.as_str() {
         "SequenceAt" => "a member of a sequence whose members' rank is not known is not supported",
         "SequenceInsert" => "a tensor of unknown rank in a sequence is not supported",
-        "ConcatFromSequence" => {
-            "joining members of different shapes along another axis than the first is not supported"
-        }
+        "ConcatFromSequence" => "joining the members of a sequence whose members' rank is not known is not supported",
         "SequenceMap" | "SequenceLength" | "SequenceErase" => "a sequence of a type that is not supported",
         "SplitToSequence" => "splitting a tensor of unknown rank is not supported",
         "Optional" | "OptionalGetElement" | "OptionalHasElement" => {

@@ -166,7 +166,7 @@ impl Mender<'_> {
                 let axis = node.require_int("axis")?;
                 let is_first = axis == 0 || axis == -(rank as i64);
                 if node.attr_bool("new_axis", false)? || !is_first {
-                    return Ok(false);
+                    return self.concat_in_loop(module, node, out);
                 }
                 // Members lie one after another already. All but the first size must be the same.
                 let zero = self.constant(module, TensorData::from_i64s(&[0]), out);

@@ -1,4 +1,4 @@
-//! `SplitToSequence` into pieces whose number or sizes are known only while running.
+//! `SplitToSequence` into pieces, and `ConcatFromSequence` of members, whose number or sizes are known only while running.
 
 use super::carry::sequence_node;
 use super::report::Rule;
@@ -109,6 +109,54 @@ impl Mender<'_> {
         };
         self.native(module, made, out)?;
         self.report.settle(node, Rule::Sequence);
+        Ok(true)
+    }
+
+    /// `ConcatFromSequence` of members of any shapes along any axis: a loop that adds member after member.
+    pub(super) fn concat_in_loop(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<bool> {
+        let sequence = node.require_input(0, "the sequence")?;
+        let (axis, apart) = (node.require_int("axis")?, node.attr_bool("new_axis", false)?);
+        let [length, first] = [(); 2].map(|()| module.add_value("", ValueType::Unknown));
+        let (zero, one) = (
+            self.constant(module, TensorData::scalar_i64(0), out),
+            self.constant(module, TensorData::scalar_i64(1), out),
+        );
+        let nodes = vec![
+            sequence_node(node, "SequenceLength", &[sequence], length),
+            sequence_node(node, "SequenceAt", &[sequence, zero], first),
+        ];
+        self.nodes(module, nodes, vec![], &[length, first], out)?;
+        let (length, mut first) = (self.replace.get(length), self.replace.get(first));
+        if apart {
+            first = self.unsqueeze(module, node, first, axis, out);
+        }
+        let more = self.emit(module, node, "Sub", &[length, one], &[], out);
+        let mut body = Region { name: "members".into(), ..Region::default() };
+        let scalar = |module: &mut Module, t: DType| module.add_value("", ValueType::fixed(t, &[]));
+        let (trip, so_far) = (scalar(module, DType::I64), module.add_value("", ValueType::Unknown));
+        body.inputs.extend([trip, scalar(module, DType::Bool), so_far]);
+        let on = scalar(module, DType::Bool);
+        body.constants.push((on, Arc::new(TensorData::scalar_bool(true))));
+        let (made, next) = emit::node(module, node, "Add", &[trip, one], &[]);
+        body.nodes.push(made);
+        let mut member = module.add_value("", ValueType::Unknown);
+        body.nodes.push(sequence_node(node, "SequenceAt", &[sequence, next], member));
+        if apart {
+            member = emit::unsqueezed(module, node, member, axis, &mut body);
+        }
+        let (made, all) = emit::node(module, node, "Concat", &[so_far, member], &[("axis", Attr::Int(axis))]);
+        body.nodes.push(made);
+        body.outputs.extend([on, all]);
+        let made = Node {
+            name: node.name.clone(),
+            domain: ONNX_DOMAIN.into(),
+            op_type: "Loop".into(),
+            version: node.version,
+            inputs: vec![Some(more), None, Some(first)],
+            outputs: vec![node.output(0)],
+            attrs: [("body".to_owned(), Attr::Region(body))].into(),
+        };
+        self.native(module, made, out)?;
         Ok(true)
     }
 }
