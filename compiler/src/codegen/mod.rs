@@ -1,13 +1,16 @@
 //! Kernel IR to machine code.
 //!
-//! [`cranelift`] serves x86-64, aarch64 and riscv64, scalar and with 128-bit vectors. The code that comes out is one
-//! position-independent block without relocations and without imports: it can be mapped anywhere and called as a
+//! [`x86`] serves x86-64 with AVX-512; [`cranelift`] serves x86-64, aarch64 and riscv64, scalar and with 128-bit vectors,
+//! and the kernels that the former leaves to it. The code that comes out is one position-independent block without
+//! relocations and without imports: it can be mapped anywhere and called as a
 //! [`KernelFn`](graphmend_cache_format::abi::KernelFn).
 
 pub mod cranelift;
+pub mod x86;
 
-pub use cranelift::{Isa, asm_text, compile, loop_spills};
+pub use cranelift::Isa;
 
+use crate::kernel::ir::Kernel;
 use graphmend_targets::{Arch, Cpu, Features};
 
 /// What code is generated for.
@@ -23,6 +26,41 @@ impl From<&Cpu> for Target {
     fn from(cpu: &Cpu) -> Self {
         Target { arch: cpu.arch, features: cpu.features }
     }
+}
+
+/// Compiles a kernel for a target.
+pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, CodegenError> {
+    if x86::serves(target)
+        && let Some(compiled) = x86::compile(kernel, target)?
+    {
+        return Ok(compiled);
+    }
+    cranelift::compile(kernel, target)
+}
+
+/// The machine code of a kernel as text, one line an instruction.
+pub fn asm_text(kernel: &Kernel, target: Target) -> Result<String, CodegenError> {
+    if x86::serves(target)
+        && let Some(text) = x86::asm_text(kernel, target)?
+    {
+        return Ok(text);
+    }
+    cranelift::asm_text(kernel, target)
+}
+
+/// Number of accesses to spilled values in the innermost loops of a kernel's code. 0 is what a schedule aims for.
+pub fn loop_spills(kernel: &Kernel, target: Target) -> Result<usize, CodegenError> {
+    if x86::serves(target)
+        && let Some(spills) = x86::loop_spills(kernel, target)?
+    {
+        return Ok(spills);
+    }
+    cranelift::loop_spills(kernel, target)
+}
+
+/// Widest vectors, in bits, that the code generator for a target has registers for; lanes beyond take several.
+pub fn vector_bits(target: Target) -> u32 {
+    if x86::serves(target) { 512 } else { 128 }
 }
 
 /// Machine code of one kernel.

@@ -273,11 +273,10 @@ fn unit_name(p: &Program, u: &Unit) -> String {
 }
 
 fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
-    let isa = codegen::Isa::cached(target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
     let mut out = vec![];
     for (k, kernel) in planned.kernels.iter().enumerate() {
         progress("generating code", k, planned.kernels.len());
-        let compiled = isa.compile(kernel).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
+        let compiled = codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
         out.push(KernelSpec {
             code: compiled.code,
             bufs: kernel.bufs.len() as u32,

@@ -1,7 +1,7 @@
 //! Runs compiled kernels: in this process, or under an emulator.
 
 use graphmend_cache_format::abi::{KernelArgs, KernelFn};
-use graphmend_compiler::codegen::{CompiledKernel, Isa, Target};
+use graphmend_compiler::codegen::{CompiledKernel, Isa, Target, compile};
 use graphmend_compiler::kernel::ir::Kernel;
 use graphmend_targets::features::riscv;
 use graphmend_targets::{Arch, lookup, native};
@@ -69,7 +69,8 @@ pub(crate) fn targets() -> Vec<(&'static str, Target)> {
 
 /// Compiles and loads a kernel; panics with its text where that fails.
 pub(crate) fn load(kernel: &Kernel, target: Target) -> Loaded {
-    let compiled = Isa::cached(target).and_then(|isa| isa.compile(kernel));
+    if std::env::var_os("ASM").is_some() { eprintln!("{}", graphmend_compiler::codegen::asm_text(kernel, target).unwrap_or_default()); }
+    let compiled = compile(kernel, target);
     Loaded::new(&compiled.unwrap_or_else(|error| panic!("{error}\n{kernel}")))
 }
 
