@@ -47,7 +47,7 @@ impl Maker {
     }
 
     fn any_type(&mut self) -> Type {
-        Type { elem: self.pick(&REGISTER_TYPES), lanes: self.pick(&[1, 1, 2, 3, 4, 4, 7, 8, 16]) }
+        Type { elem: self.pick(&REGISTER_TYPES), lanes: self.pick(&[1, 1, 2, 3, 4, 4, 7, 8, 16, 16, 19, 32]) }
     }
 
     /// A register of a type: one in scope, or a new constant or load.
@@ -270,8 +270,9 @@ pub(crate) fn call(kernel: &Kernel, seed: u64) -> Call {
 
 #[test]
 fn random_kernels_agree_with_the_interpreter() {
-    for seed in 0..250 {
+    for seed in std::env::var("FIRST").map_or(0, |s| s.parse().unwrap())..std::env::var("SEEDS").map_or(250, |s| s.parse().unwrap()) {
         let kernel = make(seed);
+        if std::env::var_os("SHOW").is_some() { eprintln!("seed {seed}"); if std::env::var_os("ASM").is_some() { eprintln!("{kernel}"); } }
         let call = call(&kernel, seed);
         agree(&kernel, &call);
     }

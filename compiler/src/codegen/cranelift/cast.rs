@@ -82,7 +82,8 @@ impl Fx<'_, '_> {
         self.map(DType::Bool, &[a], |fx, v, chunk| {
             if elem.is_float() {
                 let zero = fx.lane_const(elem, chunk.vector, 0);
-                return Ok(fx.b.ins().fcmp(FloatCC::NotEqual, v[0], zero));
+                let x = fx.loaded(v[0], chunk.vector);
+                return Ok(fx.b.ins().fcmp(FloatCC::NotEqual, x, zero));
             }
             let zero = fx.bits_const(width, chunk.vector, 0);
             Ok(fx.b.ins().icmp(IntCC::NotEqual, v[0], zero))

@@ -204,6 +204,17 @@ impl Fx<'_, '_> {
         self.b.ins().bitcast(ty, flags, value)
     }
 
+    /// The operand of a float comparison, in a register. The old encoding of the comparison reads vectors from memory only
+    /// where they are aligned, which the code generator does not ask for when it merges a load into it.
+    pub(super) fn loaded(&mut self, value: Value, vector: bool) -> Value {
+        if !vector || !self.caps.x86() {
+            return value;
+        }
+        let ty = self.b.func.dfg.value_type(value);
+        let bits = self.as_type(value, types::I8X16);
+        self.as_type(bits, ty)
+    }
+
     /// A constant in all lanes.
     pub(super) fn constant(&mut self, ty: Type, bits: u64) -> Val {
         let width = if ty.elem == DType::Bool { MASK_WIDTH } else { ty.elem.size() as u8 };

@@ -136,9 +136,10 @@ impl Fx<'_, '_> {
                 })
             });
         }
-        self.map(DType::Bool, &[&a, &b], |fx, v, _| {
+        self.map(DType::Bool, &[&a, &b], |fx, v, chunk| {
             Ok(if elem.is_float() {
-                fx.b.ins().fcmp(float_cc(op), v[0], v[1])
+                let (x, y) = (fx.loaded(v[0], chunk.vector), fx.loaded(v[1], chunk.vector));
+                fx.b.ins().fcmp(float_cc(op), x, y)
             } else {
                 fx.b.ins().icmp(int_cc(op, elem.is_signed()), v[0], v[1])
             })

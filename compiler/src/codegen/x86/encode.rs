@@ -2,7 +2,7 @@
 
 use super::alloc::{Allocation, FIRST_SAVED, GPRS};
 use super::inst::{Base, Body, Class, Inst, Line, Mem, Opcode, Opnd, Size, V};
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, OpKind, Register};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -370,12 +370,17 @@ fn length(instruction: &Instruction, operands: usize) -> Option<usize> {
     Encoder::new(64).encode(instruction, 0).ok()
 }
 
-/// All forms of a mnemonic.
+/// All forms of a mnemonic that take any register and any number.
 fn codes_of(mnemonic: Mnemonic) -> &'static [Code] {
     static CODES: OnceLock<HashMap<Mnemonic, Vec<Code>>> = OnceLock::new();
     let all = CODES.get_or_init(|| {
         let mut map: HashMap<Mnemonic, Vec<Code>> = HashMap::new();
-        Code::values().for_each(|code| map.entry(code.mnemonic()).or_default().push(code));
+        let special = |kind: &OpCodeOperandKind| {
+            use OpCodeOperandKind as Kind;
+            matches!(kind, Kind::al | Kind::ax | Kind::eax | Kind::rax | Kind::cl | Kind::dx | Kind::imm8_const_1)
+        };
+        let general = |code: &Code| !code.op_code().op_kinds().iter().any(special);
+        Code::values().filter(general).for_each(|code| map.entry(code.mnemonic()).or_default().push(code));
         map
     });
     all.get(&mnemonic).map_or(&[], Vec::as_slice)

@@ -72,6 +72,9 @@ impl Sel<'_> {
 
     pub(super) fn iota(&mut self, elem: DType, lanes: u16) -> Val {
         let ty = Type::vector(elem, lanes);
+        if lanes == 1 {
+            return self.constant(ty, 0);
+        }
         let per = self.per(elem);
         let mut parts = vec![];
         for p in 0..lanes.div_ceil(per) {
@@ -249,6 +252,9 @@ impl Sel<'_> {
             Horizontal::Min => BinOp::Min,
             Horizontal::Max => BinOp::Max,
         };
+        if a.ty.lanes == 1 {
+            return Ok(a.clone());
+        }
         let elem = a.ty.elem;
         let mut val = a.clone();
         val.imm = None;
