@@ -2,6 +2,7 @@
 
 use super::emit::{Emit, linearize};
 use super::{LoweredKernel, split};
+use crate::codegen::vector_bits;
 use crate::dtype::DType;
 use crate::fuse::{Fold, Nest, Stage};
 use crate::kernel::ir::{self, Access, BinOp, Horizontal, Reg, Type, Var};
@@ -94,6 +95,15 @@ const SCALAR_SUMS: u16 = 8;
 /// Most additions to one accumulator before its sum goes into the whole.
 const SUM_PART: i64 = 32;
 
+/// What is done with the iterations that are too few for all lanes.
+#[derive(Clone, Copy)]
+enum Tails {
+    /// Fewer lanes take them.
+    Lanes,
+    /// One by one, into an accumulator without lanes.
+    Single,
+}
+
 /// How well lanes along a variable fit.
 enum Fit {
     Good,
@@ -122,7 +132,7 @@ impl Run<'_, '_> {
             fits.iter().all(|f| !matches!(f, Fit::Bad)) && fits.iter().any(|f| matches!(f, Fit::Good)) && !inner_better
         });
         let lanes = self.lanes(&nest.stages);
-        self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, lanes)), lanes);
+        self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, self.fitting(lanes, v))), lanes);
     }
 
     /// Loads and stores go along `v` with steps of 0 or 1, and there is no integer division.
@@ -174,7 +184,7 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Lanes for these stages: whole 128-bit pieces of the widest type, several where little is live at a time.
+    /// Lanes for these stages: whole vectors of the widest type, several where little is live at a time.
     fn lanes(&self, stages: &[Stage]) -> u16 {
         if self.cpu.vector_bits == 0 {
             // Sums keep several accumulators even so: one alone rounds once an element, and waits for each addition.
@@ -198,8 +208,43 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let base = (16 / size.max(1)) as u16;
-        if heavy || nodes > 12 || base >= 8 { base } else { base * 4 }
+        let base = (self.vector_bytes() / size.max(1)) as u16;
+        if heavy || nodes > 12 || size <= 2 { base } else { base * 4 }
+    }
+
+    /// Bytes of the vectors that code is generated with.
+    fn vector_bytes(&self) -> usize {
+        vector_bits(self.cpu.into()).min(self.cpu.vector_bits) as usize / 8
+    }
+
+    /// At most as many lanes as an extent has, so that not all of it is a tail.
+    fn fitting(&self, lanes: u16, v: VarId) -> u16 {
+        let mut lanes = lanes;
+        if let Some(n) = v.extent().and_then(|n| n.as_const()) {
+            while lanes > 4 && i64::from(lanes) > n {
+                lanes /= 2;
+            }
+        }
+        lanes
+    }
+
+    /// The lane counts that take `count` iterations: the full one, then ever fewer. Where the count is known and vectors may
+    /// have any number of lanes, what is left is taken at once.
+    fn steps(&self, lanes: u16, count: Option<i64>) -> Vec<u16> {
+        if self.vector_bytes() <= 16 {
+            return vec![lanes, 1];
+        }
+        match count.map(|n| (n % i64::from(lanes)) as u16) {
+            Some(0) => vec![lanes],
+            Some(rest) => vec![lanes, rest],
+            None => {
+                let mut steps = vec![lanes];
+                while let Some(last) = steps.last().filter(|n| **n > 1) {
+                    steps.push((last / 4).max(1));
+                }
+                steps
+            }
+        }
     }
 
     fn outer(&mut self, nest: &Nest, depth: usize, lane: Option<(VarId, u16)>, lanes: u16) {
@@ -218,19 +263,27 @@ impl Run<'_, '_> {
         }
         match lane {
             Some((lv, n)) if lv == v => {
-                let count = self.e.b.sub(hi, lo);
-                let tail = {
-                    let zero = self.e.b.i64(0);
-                    let count = self.e.b.max(count, zero);
-                    let n_reg = self.e.b.i64(n.into());
-                    self.e.b.rem(count, n_reg)
-                };
-                let mid = self.e.b.sub(hi, tail);
-                self.body(nest, depth, v, (lo, mid), Some((v, n)), lanes);
-                self.body(nest, depth, v, (mid, hi), Some((v, 1)), lanes);
+                let known = extent.as_const().filter(|_| depth > 0 || !self.tiled);
+                for n in self.steps(n, known) {
+                    let whole = self.whole(lo, hi, n);
+                    self.body(nest, depth, v, (lo, whole), Some((v, n)), lanes);
+                    lo = whole;
+                }
             }
             _ => self.body(nest, depth, v, (lo, hi), lane, lanes),
         }
+    }
+
+    /// Where the last whole step of `n` from `lo` on ends.
+    fn whole(&mut self, lo: Reg, hi: Reg, n: u16) -> Reg {
+        if n == 1 {
+            return hi;
+        }
+        let (zero, n) = (self.e.b.i64(0), self.e.b.i64(n.into()));
+        let count = self.e.b.sub(hi, lo);
+        let count = self.e.b.max(count, zero);
+        let tail = self.e.b.rem(count, n);
+        self.e.b.sub(hi, tail)
     }
 
     fn body(&mut self, nest: &Nest, depth: usize, v: VarId, range: (Reg, Reg), lane: Option<(VarId, u16)>, lanes: u16) {
@@ -255,7 +308,7 @@ impl Run<'_, '_> {
                     let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {
                         let v = *rvars.last()?;
                         let ordered = matches!(fold, Fold::Ordered(..));
-                        (!ordered && matches!(self.fit(stage, v), Fit::Good)).then_some((v, n))
+                        (!ordered && matches!(self.fit(stage, v), Fit::Good)).then(|| (v, self.fitting(n, v)))
                     });
                     let r = match fold {
                         Fold::Reduce(kind, body) => self.reduce(*kind, *body, rvars, lane),
@@ -267,7 +320,7 @@ impl Run<'_, '_> {
                 Stage::Store { id, inner, body, position } => {
                     let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {
                         let v = *inner.last()?;
-                        matches!(self.fit(stage, v), Fit::Good).then_some((v, n))
+                        matches!(self.fit(stage, v), Fit::Good).then(|| (v, self.fitting(n, v)))
                     });
                     self.store(*id, *body, *position, inner, lane);
                     self.e.forget();
@@ -276,15 +329,15 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Runs `leaf` for all values of `vars`; the last one in steps of the lanes, then one by one.
-    fn inner(&mut self, vars: &[VarId], lane: Option<(VarId, u16)>, leaf: &mut dyn FnMut(&mut Self)) {
+    /// Runs `leaf` for all values of `vars`; the last one in steps of the lanes, then of fewer, or (`tails`) one by one.
+    fn inner(&mut self, vars: &[VarId], lane: Option<(VarId, u16)>, tails: Tails, leaf: &mut dyn FnMut(&mut Self)) {
         let Some(v) = vars.first() else {
             self.e.forget();
             leaf(self);
             return;
         };
         let (lo, hi) = (self.e.b.i64(0), self.e.int(v.extent().unwrap_or(Int::new(1))));
-        self.span(vars, (lo, hi), lane, leaf);
+        self.span(vars, (lo, hi), lane, tails, leaf);
     }
 
     /// [`Self::inner`] with the first variable in a part of its range.
@@ -293,6 +346,7 @@ impl Run<'_, '_> {
         vars: &[VarId],
         (lo, hi): (Reg, Reg),
         lane: Option<(VarId, u16)>,
+        tails: Tails,
         leaf: &mut dyn FnMut(&mut Self),
     ) {
         let Some((v, rest)) = vars.split_first() else { return };
@@ -303,7 +357,7 @@ impl Run<'_, '_> {
             if step > 1 {
                 this.e.lane = lane;
             }
-            this.inner(rest, lane, leaf);
+            this.inner(rest, lane, tails, leaf);
             if step > 1 {
                 this.e.lane = None;
             }
@@ -313,11 +367,16 @@ impl Run<'_, '_> {
         };
         match lane {
             Some((lv, n)) if lv == *v => {
-                let (count, step) = (self.e.b.sub(hi, lo), self.e.b.i64(n.into()));
-                let tail = self.e.b.rem(count, step);
-                let mid = self.e.b.sub(hi, tail);
-                go(self, lo, mid, lane, n.into());
-                go(self, mid, hi, None, 1);
+                let steps = match tails {
+                    Tails::Lanes => self.steps(n, v.extent().and_then(|n| n.as_const())),
+                    Tails::Single => vec![n, 1],
+                };
+                let mut lo = lo;
+                for n in steps {
+                    let whole = self.whole(lo, hi, n);
+                    go(self, lo, whole, (n > 1).then_some((*v, n)), n.into());
+                    lo = whole;
+                }
             }
             _ => go(self, lo, hi, lane, 1),
         }
@@ -325,7 +384,7 @@ impl Run<'_, '_> {
 
     fn store(&mut self, id: TensorId, body: Expr, position: Int, inner: &[VarId], lane: Option<(VarId, u16)>) {
         let buf = self.e.tensor_buf(id, Access::Write);
-        self.inner(inner, lane, &mut |this: &mut Self| {
+        self.inner(inner, lane, Tails::Lanes, &mut |this: &mut Self| {
             let value = this.e.expr(body);
             this.e.store_flat(buf, position, value);
         });
@@ -363,7 +422,7 @@ impl Run<'_, '_> {
                 if kind == ReduceKind::Sum && body.dtype().is_float() && is_long(*last, before, part_of(lane)) =>
             {
                 let (length, step) = (last.extent().unwrap_or(Int::new(1)), part_of(lane));
-                self.inner(before, None, &mut |this: &mut Self| {
+                self.inner(before, None, Tails::Single, &mut |this: &mut Self| {
                     let (zero, end) = (this.e.b.i64(0), this.e.int(length));
                     let from = this.e.b.begin_for(zero, end, step);
                     let part = this.e.b.var_init(start);
@@ -374,7 +433,7 @@ impl Run<'_, '_> {
                     let size = this.e.b.i64(step);
                     let to = this.e.b.add(from, size);
                     let to = this.e.b.min(to, end);
-                    this.span(&[*last], (from, to), lane, &mut |this: &mut Self| leaf(this, part, part_many));
+                    this.span(&[*last], (from, to), lane, Tails::Single, &mut |this: &mut Self| leaf(this, part, part_many));
                     for (to, from) in [(Some(one), Some(part)), (many, part_many)] {
                         if let (Some(to), Some(from)) = (to, from) {
                             let value = this.e.b.get(from);
@@ -384,7 +443,7 @@ impl Run<'_, '_> {
                     this.e.b.end();
                 });
             }
-            _ => self.inner(rvars, lane, &mut |this: &mut Self| leaf(this, one, many)),
+            _ => self.inner(rvars, lane, Tails::Single, &mut |this: &mut Self| leaf(this, one, many)),
         }
         let mut result = self.e.b.get(one);
         if let Some(v) = many {
@@ -407,7 +466,7 @@ impl Run<'_, '_> {
             let r = self.e.expr(*e);
             vars.push(self.e.b.var_init(r));
         }
-        self.inner(rvars, None, &mut |this: &mut Self| {
+        self.inner(rvars, None, Tails::Single, &mut |this: &mut Self| {
             this.e.accs = vars.iter().map(|v| this.e.b.get(*v)).collect();
             let next: Vec<Reg> = step.iter().map(|e| this.e.expr(*e)).collect();
             for (v, r) in vars.iter().zip(next) {

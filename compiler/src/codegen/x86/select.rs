@@ -252,7 +252,7 @@ impl<'k> Sel<'k> {
             let x = Opnd::Reg(to, Size::X);
             // The instruction reads what it writes, but not its value.
             let zero = Opnd::Fixed(Register::XMM0);
-            Inst::new(Mnemonic::Vpxor, Role::Def, &[x, zero, zero])
+            Inst::new(Mnemonic::Vxorps, Role::Def, &[x, zero, zero])
         } else {
             let at = self.body.constant(bytes);
             let mem = Opnd::Mem(Mem::pool(at));

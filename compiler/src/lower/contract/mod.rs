@@ -36,9 +36,6 @@ use std::sync::Arc;
 use target::Target;
 use tile::Gen;
 
-/// Widest vectors, in bits, that the code generator takes.
-const VECTOR_BITS: u32 = 128;
-
 /// A sum of products: `out[vars] = Σ over rvars of lhs * rhs`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contraction {
@@ -101,7 +98,7 @@ pub fn lower(
     if form.block().is_err() {
         return None;
     }
-    let target = Target::of(cpu, c.dtype, VECTOR_BITS);
+    let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
     let schedule = schedule::choose(&form, &target)?;
     generate(program, &form, target, schedule, sum, out)
 }
