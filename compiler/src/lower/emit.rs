@@ -5,7 +5,7 @@ use super::{Binding, LoweredKernel};
 use crate::dtype::DType;
 use crate::kernel::builder::Builder;
 use crate::kernel::ir::{self, Access, BinOp, Buf, BufParam, Reg, UnOp};
-use crate::sym::{Atom, Int, VarId, free_vars, linear_in};
+use crate::sym::{Atom, Int, VarId, linear_in};
 use crate::te::cx::flatten;
 use crate::te::{Expr, Func1, Func2, Node, Program, TensorId, expr};
 use std::collections::HashMap;
@@ -140,12 +140,11 @@ impl<'a> Emit<'a> {
 
     /// Free of loop indices and data: the plan can compute it once.
     fn is_invariant(&self, i: Int) -> bool {
-        let mut data = false;
-        crate::sym::map_data(i, &mut |_| {
-            data = true;
-            Int::new(0)
-        });
-        !data && free_vars(i).iter().all(|v| !self.vars.contains_key(v))
+        !crate::sym::any_atom(i, &mut |a| match a {
+            Atom::Data(_) => true,
+            Atom::Var(v) => self.vars.contains_key(&v),
+            _ => false,
+        })
     }
 
     fn atom(&mut self, a: Atom) -> Reg {

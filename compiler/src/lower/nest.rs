@@ -433,7 +433,9 @@ impl Run<'_, '_> {
                     let size = this.e.b.i64(step);
                     let to = this.e.b.add(from, size);
                     let to = this.e.b.min(to, end);
-                    this.span(&[*last], (from, to), lane, Tails::Single, &mut |this: &mut Self| leaf(this, part, part_many));
+                    this.span(&[*last], (from, to), lane, Tails::Single, &mut |this: &mut Self| {
+                        leaf(this, part, part_many)
+                    });
                     for (to, from) in [(Some(one), Some(part)), (many, part_many)] {
                         if let (Some(to), Some(from)) = (to, from) {
                             let value = this.e.b.get(from);

@@ -15,7 +15,7 @@ mod table;
 
 pub(crate) use arith::data;
 pub use bounds::Bounds;
-pub(crate) use subst::{collect, map_data};
+pub(crate) use subst::{any_atom, collect, map_data};
 pub use subst::{free_vars, linear_in, reads_data, subst};
 pub use table::{Atom, VarId, VarInfo, reset, var_info};
 

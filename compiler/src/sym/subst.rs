@@ -48,12 +48,23 @@ pub(crate) fn map_data(i: Int, f: &mut dyn FnMut(crate::te::Expr) -> Int) -> Int
 
 /// Does `i` depend on elements of tensors?
 pub fn reads_data(i: Int) -> bool {
-    let mut reads = false;
-    map_data(i, &mut |_| {
-        reads = true;
-        Int::new(0)
-    });
-    reads
+    any_atom(i, &mut |a| matches!(a, Atom::Data(_)))
+}
+
+/// Does `f` hold for any part of `i`, at whatever depth? What data depends on is not looked into.
+pub(crate) fn any_atom(i: Int, f: &mut dyn FnMut(Atom) -> bool) -> bool {
+    i.terms().iter().any(|(_, atoms)| {
+        atoms.iter().any(|a| {
+            f(*a)
+                || match *a {
+                    Atom::Var(_) | Atom::Data(_) => false,
+                    Atom::Div(x, y) | Atom::Rem(x, y) | Atom::Min(x, y) | Atom::Max(x, y) => {
+                        any_atom(x, f) || any_atom(y, f)
+                    }
+                    Atom::IfLt(a, b, x, y) | Atom::IfEq(a, b, x, y) => [a, b, x, y].into_iter().any(|i| any_atom(i, f)),
+                }
+        })
+    })
 }
 
 /// All variables in `i`, in order of their numbers.
@@ -87,6 +98,10 @@ pub(crate) fn collect(i: Int, out: &mut BTreeSet<VarId>) {
 
 /// `i` as `coefficient * var + rest` with neither part holding `var`; `None` if it is not linear in `var`.
 pub fn linear_in(i: Int, var: VarId) -> Option<(Int, Int)> {
+    // Data may depend on it, too.
+    if !any_atom(i, &mut |a| matches!(a, Atom::Data(_)) || a == Atom::Var(var)) {
+        return Some((Int::new(0), i));
+    }
     let zero = subst(i, &|v| (v == var).then(|| Int::new(0)));
     let one = subst(i, &|v| (v == var).then(|| Int::new(1)));
     let slope = one - zero;

@@ -69,7 +69,6 @@ pub(crate) fn targets() -> Vec<(&'static str, Target)> {
 
 /// Compiles and loads a kernel; panics with its text where that fails.
 pub(crate) fn load(kernel: &Kernel, target: Target) -> Loaded {
-    if std::env::var_os("ASM").is_some() { eprintln!("{}", graphmend_compiler::codegen::asm_text(kernel, target).unwrap_or_default()); }
     let compiled = compile(kernel, target);
     Loaded::new(&compiled.unwrap_or_else(|error| panic!("{error}\n{kernel}")))
 }

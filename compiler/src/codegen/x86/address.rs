@@ -27,12 +27,8 @@ impl Sel<'_> {
                 None => {
                     let base = self.buffer(buf)?;
                     let index = self.int(root)?;
-                    let mem = Mem {
-                        base: Base::Reg(base),
-                        index: Some((index, self.scale(buf))),
-                        disp: 0,
-                        broadcast: false,
-                    };
+                    let mem =
+                        Mem { base: Base::Reg(base), index: Some((index, self.scale(buf))), disp: 0, broadcast: false };
                     self.gpr(Code::Lea_r64_m, Size::Q, &[Opnd::Mem(mem)])
                 }
             };

@@ -46,10 +46,10 @@ impl Sel<'_> {
         let size = Self::gpr_size(from);
         let part = match to {
             DType::Bool => {
-                self.effect(if size == Size::Q { Code::Test_rm64_r64 } else { Code::Test_rm32_r32 }, &[
-                    Opnd::Reg(v, size),
-                    Opnd::Reg(v, size),
-                ]);
+                self.effect(
+                    if size == Size::Q { Code::Test_rm64_r64 } else { Code::Test_rm32_r32 },
+                    &[Opnd::Reg(v, size), Opnd::Reg(v, size)],
+                );
                 let low = self.gpr(Mnemonic::Setne, Size::B, &[]);
                 self.gpr(Code::Movzx_r32_rm8, Size::D, &[Opnd::Reg(low, Size::B)])
             }
@@ -226,7 +226,8 @@ impl Sel<'_> {
         // It gives the minimum for whatever has no place: right for what is too small.
         let number = self.mask(compare, &[x, x, Opnd::Imm(7)]);
         let converted = self.vec_zeroed(mnemonic, out, number, &[x]);
-        let limit = self.splat_constant(float(if out_bytes == 4 { 2147483648.0 } else { 9223372036854775808.0 }), bytes);
+        let limit =
+            self.splat_constant(float(if out_bytes == 4 { 2147483648.0 } else { 9223372036854775808.0 }), bytes);
         let beyond = self.mask(compare, &[x, Opnd::Reg(limit, size), Opnd::Imm(29)]);
         let most = if out_bytes == 4 { i32::MAX as u64 } else { i64::MAX as u64 };
         let most = self.splat_constant(most, out_bytes);

@@ -297,7 +297,16 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> R
                 (class, u8::from(high))
             }
             Part::Mem(m) => (32, u8::from(m.is_broadcast)),
-            Part::Imm(v) => (33, if i8::try_from(*v).is_ok() { 0 } else if i32::try_from(*v).is_ok() { 1 } else { 2 }),
+            Part::Imm(v) => (
+                33,
+                if i8::try_from(*v).is_ok() {
+                    0
+                } else if i32::try_from(*v).is_ok() {
+                    1
+                } else {
+                    2
+                },
+            ),
         };
         Signature { mnemonic, parts: parts.iter().map(part).collect(), masked: mask.is_some() }
     };

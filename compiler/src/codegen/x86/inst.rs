@@ -195,10 +195,8 @@ impl Inst {
 
     /// The registers of a plain copy between registers of one class: destination and source.
     pub(super) fn copy(&self) -> Option<(V, V)> {
-        let plain = matches!(
-            self.opcode,
-            Opcode::Exact(Code::Mov_r64_rm64) | Opcode::Any(Mnemonic::Vmovaps | Mnemonic::Kmovq)
-        );
+        let plain =
+            matches!(self.opcode, Opcode::Exact(Code::Mov_r64_rm64) | Opcode::Any(Mnemonic::Vmovaps | Mnemonic::Kmovq));
         match (self.ops.as_slice(), self.role, self.mask) {
             // A mask and a general register are not of one class, though one instruction copies between them.
             ([Opnd::Reg(to, size), Opnd::Reg(from, same)], Role::Def, None) if plain && size == same => {

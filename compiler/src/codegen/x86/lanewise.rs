@@ -41,7 +41,10 @@ impl Sel<'_> {
                 }
                 UnOp::Popcnt => {
                     let (feature, all) = match bytes {
-                        1 | 2 => (x86::AVX512BITALG, [Mnemonic::Vpopcntb, Mnemonic::Vpopcntw, Mnemonic::INVALID, Mnemonic::INVALID]),
+                        1 | 2 => (
+                            x86::AVX512BITALG,
+                            [Mnemonic::Vpopcntb, Mnemonic::Vpopcntw, Mnemonic::INVALID, Mnemonic::INVALID],
+                        ),
                         _ => (
                             x86::AVX512VPOPCNTDQ,
                             [Mnemonic::INVALID, Mnemonic::INVALID, Mnemonic::Vpopcntd, Mnemonic::Vpopcntq],
@@ -123,13 +126,11 @@ impl Sel<'_> {
                 halves.push(self.vec(Mnemonic::Vpmovwb, half_size(size), &[Opnd::Reg(out, size)]));
             }
             parts.push(match halves[..] {
-                [low, high] => {
-                    self.vec(Mnemonic::Vinserti64x4, Size::Z, &[
-                        Opnd::Reg(low, Size::Z),
-                        Opnd::Reg(high, Size::Y),
-                        Opnd::Imm(1),
-                    ])
-                }
+                [low, high] => self.vec(
+                    Mnemonic::Vinserti64x4,
+                    Size::Z,
+                    &[Opnd::Reg(low, Size::Z), Opnd::Reg(high, Size::Y), Opnd::Imm(1)],
+                ),
                 _ => halves[0],
             });
         }

@@ -197,14 +197,16 @@ impl Sel<'_> {
                 self.divide_by_power(bin, elem, x, by.trailing_zeros())
             }
             // The division of the minimum by -1 would trap.
-            Some(by) if elem.is_signed() && by == self.extended(elem, u64::MAX >> (64 - 8 * elem.size())) => match bin {
-                BinOp::Div => {
-                    let out = self.copy(x);
-                    self.update(Mnemonic::Neg, out, size, &[]);
-                    self.extend(elem, out)
+            Some(by) if elem.is_signed() && by == self.extended(elem, u64::MAX >> (64 - 8 * elem.size())) => {
+                match bin {
+                    BinOp::Div => {
+                        let out = self.copy(x);
+                        self.update(Mnemonic::Neg, out, size, &[]);
+                        self.extend(elem, out)
+                    }
+                    _ => self.gpr_constant(0),
                 }
-                _ => self.gpr_constant(0),
-            },
+            }
             Some(by) => {
                 let by = self.gpr_constant(by);
                 self.divide(bin, elem, x, by)

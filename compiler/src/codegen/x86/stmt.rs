@@ -1,7 +1,7 @@
 //! Statements: blocks, loops, branches, variables.
 
-use super::inst::{Class, Line, Mem, Opnd, Size, V};
 use super::inst::{Base, Label};
+use super::inst::{Class, Line, Mem, Opnd, Size, V};
 use super::select::{Res, Sel, Stop, Val};
 use crate::dtype::DType;
 use crate::kernel::ir::{Cmp, Op, Reg, Stmt, Type, Var};
@@ -67,7 +67,11 @@ impl Sel<'_> {
             value = self.mask_per(&value, place.per);
         }
         if value.parts.len() != place.parts.len() {
-            return Err(Stop::Internal(format!("a variable of {} parts gets {}", place.parts.len(), value.parts.len())));
+            return Err(Stop::Internal(format!(
+                "a variable of {} parts gets {}",
+                place.parts.len(),
+                value.parts.len()
+            )));
         }
         for (to, from) in place.parts.iter().zip(&value.parts) {
             self.copy_to(*to, *from);

@@ -4,7 +4,7 @@ use super::Contraction;
 use super::source::{self, Source};
 use crate::dtype::DType;
 use crate::lower::emit;
-use crate::sym::{Int, VarId, free_vars, linear_in, map_data, subst};
+use crate::sym::{Int, VarId, free_vars, linear_in, reads_data, subst};
 use crate::te::cx::flatten;
 use crate::te::{Expr, Node, Program, TensorId, expr};
 
@@ -58,13 +58,8 @@ fn is_unit(v: VarId) -> bool {
 
 /// Affine in all of `vars` with coefficients that no index variable changes, and free of data.
 fn affine(flat: Int, vars: &[VarId]) -> bool {
-    let mut data = false;
-    map_data(flat, &mut |_| {
-        data = true;
-        Int::new(0)
-    });
     let steady = |i: Int| vars.iter().all(|v| !varies(i, *v));
-    !data && vars.iter().all(|v| coef(flat, *v).is_some_and(steady))
+    !reads_data(flat) && vars.iter().all(|v| coef(flat, *v).is_some_and(steady))
 }
 
 impl Form {
