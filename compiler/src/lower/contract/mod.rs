@@ -21,6 +21,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod winograd;
 
 use super::LoweredKernel;
 use super::emit::Emit;
@@ -99,6 +100,9 @@ pub fn lower(
         return None;
     }
     let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
+    if let Some(kernel) = winograd::lower(program, &form, &target, sum, out) {
+        return Some(kernel);
+    }
     let schedule = schedule::choose(&form, &target)?;
     generate(program, &form, target, schedule, sum, out)
 }
