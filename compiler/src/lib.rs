@@ -11,6 +11,7 @@ pub mod fuse;
 pub mod graph;
 pub mod import;
 pub mod kernel;
+pub mod layout;
 pub mod lower;
 pub mod mend;
 pub mod onnx;

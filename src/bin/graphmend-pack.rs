@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use graphmend::compiler::expand::Dim;
+use graphmend::compiler::layout::Layout;
 use graphmend::compiler::pack::{self, Emit, Options, Packed};
 use graphmend::{compiler, host};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -61,6 +62,10 @@ struct Cli {
     /// Most nodes that writing out loops may make; a loop that would make more stays a native loop
     #[arg(long, value_name = "NODES", default_value_t = graphmend::compiler::mend::UNROLL)]
     unroll: usize,
+
+    /// In which order the axes of tensors lie in memory: as suits the target, as the model has them, or as convolutions ask
+    #[arg(long, value_name = "auto|keep|channels-last", default_value = "auto")]
+    layout: Layout,
 
     /// Print an intermediate form, or write it to a file
     #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
@@ -211,6 +216,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     let mut options = Options::new(host::target(Some(&cli.target))?);
     options.dims = dims;
     options.unroll = cli.unroll;
+    options.layout = cli.layout;
     options.emit = cli.emit.iter().map(|(s, _)| s.emit()).collect();
     let output = match &cli.output {
         Some(path) => path.clone(),
@@ -403,7 +409,7 @@ fn summary(output: &Path, packed: &Packed) -> String {
     format!(
         "{}  {} for {}\n\
          splits    {} found, {} leave the plan{}\n\
-         kernels   {} for {} calls a run; fused away: {} (of {} nodes)\n\
+         kernels   {} for {} calls a run; fused away: {} (of {} nodes); layout changes: {}\n\
          code      {}\n\
          weights   {}\n\
          arena     {}{} (no plan needs less than {})\n",
@@ -421,6 +427,7 @@ fn summary(output: &Path, packed: &Packed) -> String {
         s.dispatches,
         s.fused_away,
         s.nodes,
+        s.layout_changes,
         bytes(s.code_bytes as u64),
         bytes(s.weight_bytes as u64),
         bytes(s.arena_bytes),

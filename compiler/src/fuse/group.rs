@@ -178,17 +178,17 @@ impl Group<'_> {
                 || self.home.get(&sum) != self.home.get(&m)
                 || !self.only_read_by(sum, &by)
                 || contract::recognise(self.p, sum).is_none()
-                || index != index_of(vars)
                 || self.count(sum).eq_proof(self.count(m)) != Some(true)
-                // A map that reads the sums in a part of its space only (a concatenation) has other elements, too.
-                || self.p.tensor(t).shape != tensor.shape
             {
                 continue;
             }
+            // A map that reads the sums in a part of its space only (a concatenation) has other elements, too.
+            let Some(axes) = permuted(&index, vars, &self.p.tensor(t).shape) else { continue };
             // The map's index in terms of the sum's.
             let at = index_of(svars);
-            let position = flatten(&self.p.tensor(sum).shape, &at);
-            let moved = reindex(&self.p.tensor(sum).shape, &tensor.shape, &at);
+            let read = reindex(&self.p.tensor(sum).shape, &self.p.tensor(t).shape, &at);
+            let moved: Vec<Int> = axes.iter().map(|k| k.map_or(Int::new(0), |k| read[k])).collect();
+            let position = flatten(&tensor.shape, &moved);
             if moved.iter().any(|i| divides(*i)) {
                 continue;
             }
@@ -347,6 +347,21 @@ impl Group<'_> {
             _ => unreachable!("only reductions and folds are absorbed"),
         }
     }
+}
+
+/// For each of `vars` the axis of a tensor of `shape`, read at `index`, that it runs along, where the index goes through all
+/// elements once; variables of one value run along none.
+fn permuted(index: &[Int], vars: &[VarId], shape: &[Int]) -> Option<Vec<Option<usize>>> {
+    let axes = vars.iter().map(|v| index.iter().position(|i| i.as_var() == Some(*v)));
+    let axes: Vec<Option<usize>> = axes.collect();
+    let whole = vars.iter().zip(&axes).all(|(v, k)| match k {
+        Some(k) => v.extent() == Some(shape[*k]),
+        None => v.extent() == Some(Int::new(1)),
+    });
+    let used = axes.iter().flatten().count();
+    let rest = (0..index.len()).filter(|k| !axes.contains(&Some(*k)));
+    let fixed = rest.clone().all(|k| shape[k] == Int::new(1) && index[k] == Int::new(0));
+    (whole && fixed && used + rest.count() == index.len()).then_some(axes)
 }
 
 /// Variables with more than one value.

@@ -8,7 +8,7 @@ use super::uses::{Uses, exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::reindex;
-use crate::te::{Def, Expr, Node, Program, TensorId, expr};
+use crate::te::{Block, Def, Expr, Node, Program, Step, TensorId, expr};
 use std::collections::BTreeSet;
 
 /// Largest expression that inlining may make.
@@ -18,9 +18,9 @@ const MOST_NODES: usize = 400;
 pub fn inline(mut p: Program, uses: &Uses) -> (Program, BTreeSet<TensorId>, usize) {
     let mut stored = BTreeSet::new();
     let mut inlined = 0;
-    let ids: Vec<TensorId> = uses.live.iter().copied().collect();
-    // Tensors are numbered in order of definition: operands come first.
-    for t in ids {
+    let mut ids = vec![];
+    defined(&p.main, &mut ids);
+    for t in ids.into_iter().filter(|t| uses.live.contains(t)) {
         let def = p.tensor(t).def.clone();
         let def = rewrite(&p, &stored, t, def);
         p.tensors[t.0 as usize].def = def;
@@ -31,6 +31,21 @@ pub fn inline(mut p: Program, uses: &Uses) -> (Program, BTreeSet<TensorId>, usiz
         }
     }
     (p, stored, inlined)
+}
+
+/// All tensors in order of definition: operands come first.
+fn defined(b: &Block, out: &mut Vec<TensorId>) {
+    for step in &b.steps {
+        match step {
+            Step::Define(t) => out.push(*t),
+            Step::Check(_) => {}
+            Step::If { then, other, .. } => {
+                defined(then, out);
+                defined(other, out);
+            }
+            Step::Loop(l) => defined(&l.body, out),
+        }
+    }
 }
 
 /// Puts the bodies of inlined tensors into a definition.

@@ -6,6 +6,7 @@ use crate::expand::{self, Dim, Dims, Expander};
 use crate::fuse::{self, Unit};
 use crate::graph::Module;
 use crate::kernel::ir::Kernel;
+use crate::layout::{self, Layout};
 use crate::lower::{self, LoweredKernel};
 use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
@@ -25,6 +26,8 @@ pub struct Options {
     pub dims: Dims,
     /// Most nodes that writing out loops may make; a loop that would make more stays a loop.
     pub unroll: usize,
+    /// In which order the axes of tensors lie in memory.
+    pub layout: Layout,
     /// Texts of intermediate stages to keep.
     pub emit: Vec<Emit>,
 }
@@ -32,7 +35,7 @@ pub struct Options {
 impl Options {
     /// Packs for `target`, symbolic dimensions left open.
     pub fn new(target: Cpu) -> Options {
-        Options { target, dims: Dims::new(), unroll: mend::UNROLL, emit: vec![] }
+        Options { target, dims: Dims::new(), unroll: mend::UNROLL, layout: Layout::Auto, emit: vec![] }
     }
 }
 
@@ -76,6 +79,8 @@ pub struct Summary {
     pub kernels: usize,
     /// Tensors that disappeared into their users.
     pub fused_away: usize,
+    /// Kernels that only bring elements into another order, or do so as well.
+    pub layout_changes: usize,
     /// Bytes of machine code.
     pub code_bytes: usize,
     /// Bytes of weights.
@@ -159,7 +164,8 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     sym::reset();
     te::expr::reset();
     progress("expanding", 0, nodes);
-    let program = expand::expand(&module, &options.dims)?;
+    let mut program = expand::expand(&module, &options.dims)?;
+    layout::arrange(&mut program, options.layout, cpu);
     progress("fusing", 0, nodes);
     let fused = fuse::fuse(program);
     emit(Emit::Fused, &|| te::text::program(&fused.program, &|t| fused.stored.contains(&t)));
@@ -188,6 +194,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         dispatches,
         kernels: kernels.len(),
         fused_away: fused.inlined,
+        layout_changes: layout::left(&fused),
         code_bytes: kernels.iter().map(|k| k.code.len()).sum(),
         weight_bytes: planned.weights.len(),
         arena_bytes: planned.plan.arena_bytes,
@@ -241,7 +248,7 @@ fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
         Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
         Unit::Contract { sum, out, epilogue, position } => {
             let tiled = lower::contract::recognise(p, *sum)
-                .and_then(|c| lower::contract::lower(p, cpu, &c, *sum, *out, &c.vars, *epilogue));
+                .and_then(|c| lower::contract::lower(p, cpu, &c, *sum, *out, *position, *epilogue));
             match (tiled, fuse::group::as_nest(p, *sum, *out, *epilogue, *position)) {
                 (Some(k), _) => k,
                 (None, Some(n)) => lower::nest::lower(p, cpu, &unit_name(p, u), &n),
@@ -340,6 +347,7 @@ fn file(
     build.update(cpu.name.as_bytes());
     build.update(&cpu.features.0.to_le_bytes());
     build.update(&(options.unroll as u64).to_le_bytes());
+    build.update(&[options.layout as u8]);
     for (a, b) in &dims {
         build.update(a.as_bytes());
         build.update(b.as_bytes());

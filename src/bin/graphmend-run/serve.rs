@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// Most nodes that writing out loops may make
     #[arg(long, value_name = "NODES", default_value_t = compiler::mend::UNROLL)]
     unroll: usize,
+
+    /// In which order the axes of tensors lie in memory
+    #[arg(long, value_name = "auto|keep|channels-last", default_value = "auto")]
+    layout: compiler::layout::Layout,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +65,7 @@ struct Answer {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut options = compiler::pack::Options::new(graphmend::host::target(args.target.as_deref())?);
     options.unroll = args.unroll;
+    options.layout = args.layout;
     // A fault of the compiler is an answer, not the end of the service, and not a backtrace on the terminal.
     std::panic::set_hook(Box::new(|_| {}));
     let mut out = io::stdout().lock();

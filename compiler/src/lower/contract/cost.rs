@@ -1,7 +1,7 @@
 //! Estimated cycles of a schedule, for a core that does two vector multiplications and two loads a cycle. Only the order of
 //! the estimates matters.
 
-use super::form::{Form, coef, extent};
+use super::form::{Form, coef, extent, varies};
 use super::schedule::{CHAINS, Group, Schedule, groups, guess, guess_product, quads, ways};
 use super::stage;
 use super::target::Target;
@@ -14,10 +14,14 @@ pub(super) struct Facts {
     columns: i64,
     terms: i64,
     outside: f64,
+    /// Rows of all lines.
+    all_rows: i64,
     /// Rows run over several axes.
     rows_apart: bool,
     /// Loads of one vector of the vector operand, or what costs as much.
     v_loads: f64,
+    /// The broadcast operand has its own elements for each column.
+    own: bool,
     /// The broadcast operand is constant.
     b_packed: bool,
     /// See [`quads`].
@@ -46,10 +50,12 @@ impl Facts {
             rows: guess_product(&s.m),
             columns: s.n.map_or(1, |n| guess(extent(n))),
             terms: guess_product(&form.ks),
-            outside: guess_product(&s.batch) as f64 * guess_product(&s.outer) as f64,
+            outside: [&s.batch, &s.outer, &s.lines].iter().map(|v| guess_product(v) as f64).product(),
+            all_rows: guess_product(&s.m).saturating_mul(guess_product(&s.lines)),
             rows_apart: s.m.len() > 1,
             // A byte takes about three instructions more.
             v_loads: v_loads + if narrow { 4.0 } else { 0.0 },
+            own: s.n.is_some_and(|n| varies(b.flat, n)),
             b_packed: b.data.is_some(),
             quads: quads(form, target, s),
             narrow,
@@ -79,13 +85,14 @@ impl Facts {
 
     fn tile(&self, target: &Target, s: &Schedule, rows: usize, groups: &[Group]) -> f64 {
         let v_loads = match self.staged_from {
-            Some(tiles) if self.rows >= tiles * s.mr as i64 => {
-                1.0 + (self.v_loads + 2.0) * s.mr as f64 / self.rows as f64
+            Some(tiles) if self.all_rows >= tiles * s.mr as i64 => {
+                1.0 + (self.v_loads + 2.0) * s.mr as f64 / self.all_rows as f64
             }
             _ => self.v_loads,
         };
         let b_loads = match self.b_packed || self.quads {
             true if target.by_element => rows.div_ceil(4),
+            _ if self.own => rows * groups.len(),
             _ => rows,
         };
         let b_loads = b_loads * if self.narrow { 4 } else { 1 };

@@ -64,15 +64,16 @@ fn affine(flat: Int, vars: &[VarId]) -> bool {
 
 impl Form {
     /// The form of `c` with `epilogue` as the element stored; `None` if an index is not affine or not proved to be in range.
-    pub(super) fn of(program: &Program, c: &Contraction, sum: TensorId, epilogue: Expr) -> Option<Form> {
+    /// `out` is the position of the element stored.
+    pub(super) fn of(program: &Program, c: &Contraction, sum: TensorId, out: Int, epilogue: Expr) -> Option<Form> {
         let index: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
         let space: Vec<Int> = c.vars.iter().map(|v| extent(*v)).collect();
-        let out = flatten(&space, &index);
+        let flat = flatten(&space, &index);
         // An index along an axis of size 1 may be written as 0.
         let plain = |i: Int| subst(i, &|v| is_unit(v).then(|| Int::new(0)));
         let same = |a: &[Int], b: &[Int]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| plain(*a) == plain(*b));
-        let at_sum = |t: TensorId, i: &[Int]| t != sum || same(i, &index) || same(i, &[out]);
-        if !expr::loads(epilogue).iter().all(|(t, i)| at_sum(*t, i)) {
+        let at_sum = |t: TensorId, i: &[Int]| t != sum || same(i, &index) || same(i, &[flat]);
+        if !affine(out, &c.vars) || !expr::loads(epilogue).iter().all(|(t, i)| at_sum(*t, i)) {
             return None;
         }
         let mut form = Form {

@@ -78,8 +78,8 @@ fn factor(program: &Program, e: Expr, sum: DType) -> Option<(TensorId, Vec<Int>)
     fits.then_some((t, index))
 }
 
-/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element of `out` at `out_vars` is `epilogue`, in terms of
-/// `c.vars` (of which `out_vars` are the counterparts), where a load of `sum` at `c.vars` stands for the finished sum.
+/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element of `out` at row-major position `position` is
+/// `epilogue`, both in terms of `c.vars`, where a load of `sum` at these stands for the finished sum.
 /// `None` if no register tile suits it, as where there is nothing to sum up.
 pub fn lower(
     program: &Program,
@@ -87,15 +87,14 @@ pub fn lower(
     c: &Contraction,
     sum: TensorId,
     out: TensorId,
-    out_vars: &[VarId],
+    position: Int,
     epilogue: Expr,
 ) -> Option<LoweredKernel> {
-    debug_assert!(out_vars.is_empty() || Int::product(&extents(out_vars)) == Int::product(&extents(&c.vars)));
     // Of nothing there are no tiles.
     if extents(&c.vars).iter().chain(&extents(&c.rvars)).any(|n| n.as_const() == Some(0)) {
         return None;
     }
-    let form = Form::of(program, c, sum, epilogue)?;
+    let form = Form::of(program, c, sum, position, epilogue)?;
     if form.block().is_err() {
         return None;
     }

@@ -30,8 +30,17 @@ struct Nest {
 }
 
 impl Gen<'_> {
-    fn all_rows(&self) -> Int {
+    /// Rows of a line.
+    fn rows_in_line(&self) -> Int {
         Int::product(&self.s.m.iter().map(|v| extent(*v)).collect::<Vec<_>>())
+    }
+
+    /// What blocks of rows are counted in: rows, or lines.
+    fn all_rows(&self) -> Int {
+        match self.s.lines.as_slice() {
+            [] => self.rows_in_line(),
+            lines => Int::product(&lines.iter().map(|v| extent(*v)).collect::<Vec<_>>()),
+        }
     }
 
     fn all_columns(&self) -> Int {
@@ -42,12 +51,16 @@ impl Gen<'_> {
         let (s, form) = (&self.s, self.form);
         let (m, n, k) = (guess(self.all_rows()), guess(self.all_columns()), guess_product(&form.ks));
         let outside = guess_product(&s.batch).saturating_mul(guess_product(&s.outer));
-        let work = m.saturating_mul(n).saturating_mul(k).saturating_mul(outside);
+        let (per_line, mr) = match s.lines.is_empty() {
+            true => (1, s.mr as i64),
+            false => (guess(self.rows_in_line()), 1),
+        };
+        let work = m.saturating_mul(per_line).saturating_mul(n).saturating_mul(k).saturating_mul(outside);
         let wanted = (work / UNIT).clamp(1, UNITS);
-        let (mr, width) = (s.mr as i64, s.nv as i64 * i64::from(s.lanes));
+        let width = s.nv as i64 * i64::from(s.lanes);
         let mut levels: Vec<Level> = s.batch.iter().map(|v| Level::Axis(*v)).collect();
         // Rows whose part of the broadcast operand stays in the cache while all columns go by.
-        let fit = (rows_that_fit(s, self.form, &self.target) / mr).max(1) * mr;
+        let fit = (rows_that_fit(s, self.form, &self.target) / per_line / mr).max(1) * mr;
         let mut block = fit.min(up(m, mr));
         let columns_units = guess_product(&s.outer).saturating_mul(parts(n, width));
         let so_far = guess_product(&s.batch).saturating_mul(columns_units);
@@ -206,8 +219,29 @@ impl Gen<'_> {
 
     fn rows_of(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
         self.fill_stage(n0, groups);
+        let lines = self.s.lines.clone();
+        if lines.is_empty() {
+            return self.line((first, end), n0, groups);
+        }
+        let mut left = self.e.b.begin_for(first, end, 1);
+        for (k, v) in lines.iter().enumerate().rev() {
+            let n = self.e.int(extent(*v));
+            let at = if k == 0 { left } else { self.e.b.rem(left, n) };
+            left = if k == 0 { left } else { self.e.b.div(left, n) };
+            self.e.vars.insert(*v, at);
+        }
+        let rows = (self.e.b.i64(0), self.e.int(self.rows_in_line()));
+        self.line(rows, n0, groups);
+        lines.iter().for_each(|v| {
+            self.e.vars.remove(v);
+        });
+        self.e.b.end();
+    }
+
+    /// The tiles of the rows from `first` on.
+    fn line(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
         let mr = self.s.mr as i64;
-        if let Some(all) = self.all_rows().as_const() {
+        if let Some(all) = self.rows_in_line().as_const() {
             let rest = all % mr;
             let whole = self.e.b.i64(all - rest);
             let last = self.e.b.min(end, whole);
@@ -263,7 +297,7 @@ fn rows_that_fit(s: &Schedule, form: &super::form::Form, target: &Target) -> i64
             })
             .max()
             .unwrap_or(i64::MAX);
-        row = row.min((distinct / guess_product(&s.m)).max(1));
+        row = row.min((distinct / guess_product(&s.m).saturating_mul(guess_product(&s.lines))).max(1));
     }
     (i64::from(target.cache) / 8 / row.max(1)).max(1)
 }

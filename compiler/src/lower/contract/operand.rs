@@ -52,10 +52,10 @@ impl Gen<'_> {
         }
         let (flat, lanes) = (op.flat, self.s.lanes);
         let mut out = vec![];
-        for (r, row) in tile.rows.iter().enumerate() {
-            self.at_row(row);
+        for r in 0..tile.rows.len() {
+            let (r, away) = self.at_place(tile, r, 1, flat);
             let (index, disp) = self.place(flat, (r, 0));
-            let four = self.e.b.load(buf, index, disp, lanes);
+            let four = self.e.b.load(buf, index, disp + away, lanes);
             let four = self.widened(four);
             out.push(self.e.b.shuffle(four, four, vec![lane; lanes as usize]));
         }
@@ -78,9 +78,8 @@ impl Gen<'_> {
     fn place(&mut self, flat: Int, tile: (usize, usize)) -> (Reg, i64) {
         let mut disp = 0;
         for (k, x) in self.places.offsets.clone() {
-            let step = self.places.steps.entry((flat, k)).or_insert_with(|| coef(flat, k).and_then(|c| c.as_const()));
-            match step {
-                Some(step) => disp += *step * x,
+            match self.step(flat, k) {
+                Some(step) => disp += step * x,
                 None => return (self.at_term(|g| g.e.int(flat)), 0),
             }
         }
@@ -129,8 +128,9 @@ impl Gen<'_> {
     /// Columns of the vector operand, number `g` of the tile, as they lie in their tensor.
     pub(super) fn direct_columns(&mut self, n0: Reg, group: Group, g: usize) -> Reg {
         let Stream::Direct(buf) = self.v else { unreachable!("packed operands have a base") };
-        self.at_group(n0, group);
-        let v = self.load(buf, self.form.ops[self.s.vec].flat, group.lanes, (0, g));
+        let flat = self.form.ops[self.s.vec].flat;
+        let (g, ahead) = self.at_column(n0, group, g, flat);
+        let v = self.load(buf, flat, group.lanes, (0, g), ahead);
         self.widened(v)
     }
 
@@ -158,14 +158,54 @@ impl Gen<'_> {
             return *q;
         }
         let Stream::Direct(buf) = self.b else { unreachable!("packed operands have a base") };
-        self.at_row(&tile.rows[r]);
-        self.at_group(tile.n0, tile.groups[g]);
-        let b = self.load(buf, self.form.ops[1 - self.s.vec].flat, lanes, (r, g));
+        let flat = self.form.ops[1 - self.s.vec].flat;
+        let (r, down) = self.at_place(tile, r, lanes, flat);
+        let (g, ahead) = self.at_column(tile.n0, tile.groups[g], g, flat);
+        let b = self.load(buf, flat, lanes, (r, g), down + ahead);
         self.widened(b)
     }
 
-    /// Loads at a position that moves with the lanes by its coefficient; `tile` names row and column.
-    fn load(&mut self, buf: Buf, flat: Int, lanes: u16, tile: (usize, usize)) -> Reg {
+    /// Puts the row axes where the element at `flat` of row `r` is, or of the first row from which it lies a constant away.
+    /// Gives the row that they are put at, and how far the element is from there.
+    fn at_place(&mut self, tile: &Tile<'_>, r: usize, lanes: u16, flat: Int) -> (usize, i64) {
+        let step = match self.s.m.as_slice() {
+            [only] if self.runs(flat, lanes).is_some() => self.step(flat, *only),
+            _ => None,
+        };
+        let (row, away) = step.map_or((r, 0), |step| (0, step * r as i64));
+        self.at_row(&tile.rows[row]);
+        (row, away)
+    }
+
+    /// The same for the columns of group `g`.
+    fn at_column(&mut self, n0: Reg, group: Group, g: usize, flat: Int) -> (usize, i64) {
+        match self.runs(flat, group.lanes) {
+            Some(step) => {
+                self.at_group(n0, Group { at: 0, ..group });
+                (0, step * group.at)
+            }
+            None => {
+                self.at_group(n0, group);
+                (g, 0)
+            }
+        }
+    }
+
+    /// How far apart the columns of a group lie, where vectors are loaded; elements that lie further apart are fetched one by
+    /// one from where the group is.
+    fn runs(&mut self, flat: Int, lanes: u16) -> Option<i64> {
+        let step = self.s.n.map_or(Some(0), |n| self.step(flat, n));
+        step.filter(|step| lanes == 1 || matches!(step, 0..=2))
+    }
+
+    /// How far apart elements are whose index `v` differs by one.
+    fn step(&mut self, flat: Int, v: VarId) -> Option<i64> {
+        *self.places.steps.entry((flat, v)).or_insert_with(|| coef(flat, v).and_then(|c| c.as_const()))
+    }
+
+    /// Loads at a position, `away` from that of the row and column that are set and that `tile` names, which moves with the
+    /// lanes by its coefficient.
+    fn load(&mut self, buf: Buf, flat: Int, lanes: u16, tile: (usize, usize), away: i64) -> Reg {
         let n = self.s.n;
         let step = *self.places.lanes.entry(flat).or_insert_with(|| match n {
             Some(n) => coef(flat, n).and_then(|c| c.as_const()),
@@ -180,6 +220,7 @@ impl Gen<'_> {
             });
         }
         let (index, disp) = self.place(flat, tile);
+        let disp = disp + away;
         let near = if step == Some(2) { self.neighbours(flat) } else { [None, None] };
         let b = &mut self.e.b;
         match step {

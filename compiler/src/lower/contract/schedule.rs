@@ -16,6 +16,8 @@ pub(super) struct Schedule {
     pub lanes: u16,
     /// Axes of the broadcast operand alone: the rows of the tile run over all of them together.
     pub m: Vec<VarId>,
+    /// Further axes of the broadcast operand alone, around the rows: no tile has rows of two of their values.
+    pub lines: Vec<VarId>,
     /// Axes of both operands, or of neither.
     pub batch: Vec<VarId>,
     /// Further axes of the vector operand.
@@ -99,13 +101,19 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let mut out = vec![];
     let mut add = |n: Option<VarId>, lanes: u16, dot: bool| {
         let rest = form.vars.iter().copied().filter(|x| Some(*x) != n);
-        let mut s = Schedule { vec, n, lanes, m: vec![], batch: vec![], outer: vec![], mr: 1, nv: 1, dot };
+        let mut s =
+            Schedule { vec, n, lanes, m: vec![], lines: vec![], batch: vec![], outer: vec![], mr: 1, nv: 1, dot };
         for x in rest {
             match (varies(v.flat, x), varies(b.flat, x)) {
                 (false, true) => s.m.push(x),
                 (true, false) => s.outer.push(x),
                 _ => s.batch.push(x),
             }
+        }
+        // Rows along one axis lie a constant apart in an operand that is read as it lies.
+        if s.m.len() > 1 && b.data.is_none() && !dot {
+            let (lines, m) = s.m.split_at(s.m.len() - 1);
+            out.push(Schedule { lines: lines.to_vec(), m: m.to_vec(), ..s.clone() });
         }
         out.push(s);
     };

@@ -28,7 +28,8 @@ const PASS: i64 = 16;
 
 /// Whether laying the vector operand out pays.
 pub(super) fn pays(form: &Form, target: &Target, s: &Schedule) -> bool {
-    tiles_of_rows(form, target, s).is_some_and(|tiles| guess_product(&s.m) >= tiles * s.mr as i64)
+    let rows = guess_product(&s.m).saturating_mul(guess_product(&s.lines));
+    tiles_of_rows(form, target, s).is_some_and(|tiles| rows >= tiles * s.mr as i64)
 }
 
 /// The number of tiles of rows from which on laying the vector operand out pays: it is converted, gathered, or so spread

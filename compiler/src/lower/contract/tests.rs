@@ -104,15 +104,17 @@ fn run(
 /// Lowers the reduction `sum` followed by `out` for every processor, runs and compares.
 fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Vec<f32>, dims: &Dims, expected: &[f32]) {
     let c = recognise(&cx.program, sum).expect("a contraction");
-    let (out_vars, epilogue) = match &cx.program.tensor(out).def {
+    let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
+    let position = flatten(&extents(&c.vars), &own);
+    let epilogue = match &cx.program.tensor(out).def {
         Def::Map { vars, body } if out != sum => {
             let put = |v| vars.iter().position(|x| *x == v).map(|k| Int::var(c.vars[k]));
-            (vars.clone(), expr::subst_vars(*body, &put))
+            expr::subst_vars(*body, &put)
         }
-        _ => (c.vars.clone(), expr::load(sum, c.dtype, c.vars.iter().map(|v| Int::var(*v)).collect())),
+        _ => expr::load(sum, c.dtype, own),
     };
     for cpu in &cpus() {
-        let kernel = lower(&cx.program, cpu, &c, sum, out, &out_vars, epilogue).expect("a schedule");
+        let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue).expect("a schedule");
         let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
         for (k, (g, e)) in got.iter().zip(expected).enumerate() {
             assert_eq!(g, e, "element {k} on {}:\n{}", cpu.name, kernel.kernel);
@@ -208,8 +210,9 @@ fn sums_of_nothing_have_no_tiles() {
         let Some(c) = recognise(&cx.program, sum) else { continue };
         for cpu in cpus() {
             let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
+            let position = flatten(&extents(&c.vars), &own);
             let itself = expr::load(sum, DType::F32, own);
-            assert!(lower(&cx.program, &cpu, &c, sum, sum, &c.vars, itself).is_none(), "{m} {k} {n}");
+            assert!(lower(&cx.program, &cpu, &c, sum, sum, position, itself).is_none(), "{m} {k} {n}");
         }
     }
 }

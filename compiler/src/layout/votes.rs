@@ -1,0 +1,75 @@
+//! What the contractions of a program ask for.
+
+use super::order::{self, Order};
+use crate::lower::contract::{self, Contraction};
+use crate::sym::{Int, VarId, free_vars};
+use crate::te::{Program, TensorId};
+
+/// A wish for the order of a tensor.
+pub(super) struct Vote {
+    /// The tensor.
+    pub(super) tensor: TensorId,
+    /// How its axes should lie.
+    pub(super) order: Order,
+    /// Products that are summed.
+    weight: i64,
+}
+
+/// Fewer channels than this fill no vectors: their order does not matter.
+const FEW: i64 = 8;
+
+/// Number assumed for sizes that are not known.
+const SOME: i64 = 24;
+
+fn guess(of: impl Iterator<Item = Int>) -> i64 {
+    of.fold(1, |n, d| n.saturating_mul(d.as_const().unwrap_or(SOME).max(1)))
+}
+
+fn extents(vars: &[VarId]) -> impl Iterator<Item = Int> {
+    vars.iter().map(|v| v.extent().unwrap_or(Int::new(1)))
+}
+
+/// The wishes of all contractions with a constant factor, the heaviest first. Vectors of the constant run along the axes
+/// of the output that it has, so these should be the innermost; and the axes of the other factor that the sum goes over,
+/// or that both factors have, should be its innermost, unless windows slide along them.
+pub(super) fn all(p: &Program, constant: &[bool], live: &[TensorId]) -> Vec<Vote> {
+    let mut out = vec![];
+    for t in live {
+        let Some(c) = contract::recognise(p, *t) else { continue };
+        let (weights, input) = match (constant[c.lhs.0.0 as usize], constant[c.rhs.0.0 as usize]) {
+            (true, false) => (&c.lhs, &c.rhs),
+            (false, true) => (&c.rhs, &c.lhs),
+            _ => continue,
+        };
+        of_one(p, *t, &c, &weights.1, input, &mut out);
+    }
+    out.sort_by_key(|v| core::cmp::Reverse(v.weight));
+    out
+}
+
+fn of_one(
+    p: &Program,
+    t: TensorId,
+    c: &Contraction,
+    weights: &[Int],
+    (input, index): &(TensorId, Vec<Int>),
+    out: &mut Vec<Vote>,
+) {
+    let in_weights = |v: VarId| weights.iter().any(|i| free_vars(*i).contains(&v));
+    let channels: Vec<VarId> = c.vars.iter().copied().filter(|v| in_weights(*v)).collect();
+    let weight = guess(extents(&c.vars)).saturating_mul(guess(extents(&c.rvars)));
+    let mut vote = |tensor: TensorId, last: &dyn Fn(usize) -> bool, many: i64| {
+        let shape = &p.tensor(tensor).shape;
+        let order = order::with_last(shape, last);
+        if many >= FEW || !order::moves(&order, shape) {
+            out.push(Vote { tensor, order, weight });
+        }
+    };
+    vote(t, &|k| channels.contains(&c.vars[k]), guess(extents(&channels)));
+    // An axis belongs to the windows if an index of the output that the constant does not have moves along it.
+    let slides = |i: Int| free_vars(i).iter().any(|v| c.vars.contains(v) && !channels.contains(v));
+    let sums = |i: Int| !slides(i) && !free_vars(i).is_empty();
+    let shape = &p.tensor(*input).shape;
+    let many = guess((0..shape.len()).filter(|k| sums(index[*k])).map(|k| shape[k]));
+    vote(*input, &|k| sums(index[k]), many);
+}
