@@ -107,9 +107,13 @@ impl Facts {
             let all = (accumulators + copies + 2 * rows) as f64 + v_loads * groups.len() as f64;
             per_term = per_term.max(rows as f64).max(all / 6.0);
         }
+        if self.rows_apart && target.wide && s.whole_lines().is_none() {
+            // Each row has an address of its own: more of them than there are registers.
+            per_term += 0.25 * rows as f64;
+        }
         per_term += 0.25;
         let store = if self.contiguous { 2.0 } else { 2.0 + 2.0 * f64::from(s.lanes) };
-        let rows_apart = if self.rows_apart { 6.0 * rows as f64 } else { 0.0 };
+        let rows_apart = if self.rows_apart && s.whole_lines().is_none() { 6.0 * rows as f64 } else { 0.0 };
         self.terms as f64 * per_term + accumulators as f64 * store + rows_apart + 12.0
     }
 }

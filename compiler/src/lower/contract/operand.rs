@@ -168,11 +168,16 @@ impl Gen<'_> {
     /// Puts the row axes where the element at `flat` of row `r` is, or of the first row from which it lies a constant away.
     /// Gives the row that they are put at, and how far the element is from there.
     fn at_place(&mut self, tile: &Tile<'_>, r: usize, lanes: u16, flat: Int) -> (usize, i64) {
-        let step = match self.s.m.as_slice() {
-            [only] if self.runs(flat, lanes).is_some() => self.step(flat, *only),
+        let steady = self.runs(flat, lanes).is_some();
+        let away = match (&self.s.m[..], self.s.whole_lines()) {
+            (&[only], _) if steady => self.step(flat, only).map(|step| step * r as i64),
+            (&[line, only], Some(n)) if steady => {
+                let (down, along) = (self.step(flat, line), self.step(flat, only));
+                down.zip(along).map(|(down, along)| down * (r as i64 / n) + along * (r as i64 % n))
+            }
             _ => None,
         };
-        let (row, away) = step.map_or((r, 0), |step| (0, step * r as i64));
+        let (row, away) = away.map_or((r, 0), |away| (0, away));
         self.at_row(&tile.rows[row]);
         (row, away)
     }

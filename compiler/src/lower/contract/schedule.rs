@@ -30,6 +30,14 @@ pub(super) struct Schedule {
     pub dot: bool,
 }
 
+impl Schedule {
+    /// The length of the lines that a tile has whole numbers of: its rows then lie constants apart.
+    pub(super) fn whole_lines(&self) -> Option<i64> {
+        let [_, line] = self.m[..] else { return None };
+        extent(line).as_const().filter(|n| self.mr as i64 % n == 0)
+    }
+}
+
 /// A group of columns of a tile: one vector, or one scalar.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Group {
@@ -144,7 +152,12 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
 /// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
 fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize, usize)> {
     // A few registers stay free for copies and for what the epilogue holds.
-    let free = if target.regs > 16 || target.overwrites { 3 } else { 1 };
+    let free = match (target.overwrites, target.wide) {
+        (_, true) => 1,
+        (true, _) => 3,
+        _ if target.regs > 16 => 3,
+        _ => 1,
+    };
     let room = target.regs.saturating_sub(free) as usize;
     let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
     let elements = target.by_element && s.lanes > 1;

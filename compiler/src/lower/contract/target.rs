@@ -15,6 +15,8 @@ pub(super) struct Target {
     /// A multiply-add overwrites a factor rather than the sum, which costs copies and a register; copying an element to
     /// all lanes takes an instruction after its load.
     pub overwrites: bool,
+    /// The code generator keeps the accumulators of a tile where they are, whatever surrounds it.
+    pub wide: bool,
     /// Bytes of the first-level cache.
     pub near: i64,
     /// Bytes of the second-level cache, or of the first if that is all.
@@ -40,6 +42,7 @@ impl Target {
             regs,
             by_element: cpu.arch == Arch::Aarch64 && lanes > 1,
             overwrites: narrow && lanes > 1,
+            wide: width > 16,
             near: i64::from(cpu.l1d_bytes.max(8 << 10)),
             cache: cpu.l2_bytes.max(cpu.l1d_bytes).max(16 << 10),
         }

@@ -6,6 +6,7 @@ use super::schedule::{Group, Schedule, ways};
 use super::stage::Stage;
 use super::target::Target;
 use crate::dtype::DType;
+use crate::kernel::builder::Builder;
 use crate::kernel::ir::{Buf, Reg, Type, Var};
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId};
@@ -152,6 +153,15 @@ impl<'a> Gen<'a> {
         }
         if m.is_empty() {
             return vec![vec![]; count];
+        }
+        if let Some(n) = self.s.whole_lines() {
+            let line = b.i64(n);
+            let first = b.div(m0, line);
+            let row = |b: &mut Builder, r: i64| {
+                let (down, along) = (b.i64(r / n), b.i64(r % n));
+                vec![(m[0], b.add(first, down)), (m[1], along)]
+            };
+            return (0..count as i64).map(|r| row(b, r)).collect();
         }
         // The first row by division, the others by counting on.
         let mut at = vec![];
