@@ -445,6 +445,9 @@ impl Run<'_, '_> {
                     this.e.b.end();
                 });
             }
+            _ if lane.is_none() && is_small(rvars, body) => {
+                self.written_out(rvars, &mut |this: &mut Self| leaf(this, one, None));
+            }
             _ => self.inner(rvars, lane, Tails::Single, &mut |this: &mut Self| leaf(this, one, many)),
         }
         let mut result = self.e.b.get(one);
@@ -460,6 +463,21 @@ impl Run<'_, '_> {
             result = self.e.b.bin(op, result, h);
         }
         result
+    }
+
+    /// Runs `leaf` for all values of `vars`, which are few, without a loop.
+    fn written_out(&mut self, vars: &[VarId], leaf: &mut dyn FnMut(&mut Self)) {
+        let Some((v, rest)) = vars.split_first() else {
+            self.e.forget();
+            return leaf(self);
+        };
+        for k in 0..v.extent().and_then(|n| n.as_const()).unwrap_or(0) {
+            let at = self.e.b.i64(k);
+            self.e.vars.insert(*v, at);
+            self.written_out(rest, leaf);
+        }
+        self.e.vars.remove(v);
+        self.e.forget();
     }
 
     fn ordered(&mut self, init: &[Expr], step: &[Expr], result: Expr, rvars: &[VarId]) -> Reg {
@@ -481,6 +499,15 @@ impl Run<'_, '_> {
         self.e.accs.clear();
         r
     }
+}
+
+/// Most operations that a reduction over a window is written out as.
+const WINDOW: i64 = 64;
+
+/// Is a reduction of `body` over `vars` a window's, small enough to be written out?
+fn is_small(vars: &[VarId], body: Expr) -> bool {
+    let size = vars.iter().try_fold(expr::nodes(body).len() as i64, |n, v| n.checked_mul(v.extent()?.as_const()?));
+    size.is_some_and(|n| n <= WINDOW)
 }
 
 /// Elements that a part of a sum has.
