@@ -202,15 +202,15 @@ fn conv_transpose(cx: &mut Cx, call: &Call) -> OpResult {
     let margin: Vec<Int> = (0..axes).map(|d| (taps[d] - 1) * spread[d]).collect();
     let (inputs, outputs) = (sw[0].div(group), sw[1]);
 
-    // Weights as [group, outputs, remainders…, inputs, taps…], the taps in reverse.
+    // Weights as [group, remainders…, outputs, inputs, taps…], the taps in reverse: channels of one remainder lie together.
     let phases: Vec<Int> = strides.iter().map(|s| Int::new(*s)).collect();
-    let shape = [&[Int::new(group), outputs], phases.as_slice(), &[inputs], &taps].concat();
+    let shape = [&[Int::new(group)], phases.as_slice(), &[outputs, inputs], &taps].concat();
     let zero = expr::constant_i64(dtype, 0);
     let w = cx.map(dtype, shape, |i| {
-        let mut at = vec![i[0] * inputs + i[2 + axes], i[1]];
+        let mut at = vec![i[0] * inputs + i[2 + axes], i[1 + axes]];
         let mut held = expr::boolean(true);
         for d in 0..axes {
-            let cell = i[2 + d] + (taps[d] - 1 - i[3 + axes + d]) * strides[d];
+            let cell = i[1 + d] + (taps[d] - 1 - i[3 + axes + d]) * strides[d];
             let apart = if strides[d] == 1 { 1 } else { dilations[d] };
             held = and(held, within(cell, 0, filled[d]));
             held = and(held, super::scalar::eq(cell.rem(apart), 0));
@@ -235,7 +235,7 @@ fn conv_transpose(cx: &mut Cx, call: &Call) -> OpResult {
     let wide = dtype.compute();
     let core = Core { x: padded, w, group, output: window.output.clone(), strides: vec![1; axes], dilations: spread };
     let y = core.build(cx, dtype, wide);
-    let parts = [&[sx[0], channels], phases.as_slice(), &window.output].concat();
+    let parts = [&[sx[0], Int::new(group)], phases.as_slice(), &[outputs], &window.output].concat();
     let y = cx.view(y, parts);
 
     let shape = [&[sx[0], channels], frame.iter().map(|a| a.output).collect::<Vec<_>>().as_slice()].concat();
@@ -248,7 +248,8 @@ fn conv_transpose(cx: &mut Cx, call: &Call) -> OpResult {
             remainders.push(at.rem(strides[d]));
             quotients.push(at.div(strides[d]));
         }
-        let sum = expr::load(y, wide, [&i[..2], &remainders, &quotients].concat());
+        let (own, channel) = if group == 1 { (Int::new(0), i[1]) } else { (i[1].div(outputs), i[1].rem(outputs)) };
+        let sum = expr::load(y, wide, [&[i[0], own], remainders.as_slice(), &[channel], &quotients].concat());
         let sum = expr::select(covered, sum, constant(dtype, 0.0));
         match bias {
             Some(b) => add(sum, expr::load(b, dtype, vec![i[1]])),
