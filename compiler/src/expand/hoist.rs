@@ -232,7 +232,9 @@ impl Hoist<'_> {
             Def::View(base) => sources.push(*base),
             Def::Map { vars: v, .. } => own.extend(v),
             Def::Reduce { vars: v, rvars, .. } | Def::Fold { vars: v, rvars, .. } => own.extend(v.iter().chain(rvars)),
-            Def::Input(_) | Def::Custom(..) | Def::Slot | Def::Parts(_) => return Kind::Varying,
+            Def::Input(_) | Def::Custom(..) | Def::Slot | Def::Parts(_) | Def::Assembled { .. } => {
+                return Kind::Varying;
+            }
         }
         tensor.shape.iter().for_each(|d| vars.extend(crate::sym::free_vars(*d)));
         own.iter().filter_map(|v| v.extent()).for_each(|e| vars.extend(crate::sym::free_vars(e)));

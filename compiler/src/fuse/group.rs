@@ -3,7 +3,7 @@
 use super::{Fold, Nest, Stage, Step, Unit, uses::exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
-use crate::te::cx::{flatten, index_of, reindex};
+use crate::te::cx::{index_of, reindex};
 use crate::te::{self, Block, Def, Expr, Program, TensorId, expr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ struct Group<'a> {
     /// Tensors that must lie in memory.
     whole: BTreeSet<TensorId>,
     /// Number of the block in which each tensor is defined.
-    home: BTreeMap<TensorId, usize>,
+    block_of: BTreeMap<TensorId, usize>,
     /// Reductions that another unit computes.
     absorbed: BTreeSet<TensorId>,
     units: BTreeMap<TensorId, Unit>,
@@ -30,17 +30,21 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
         stored,
         readers: uses.readers,
         whole: uses.whole,
-        home: BTreeMap::new(),
+        block_of: BTreeMap::new(),
         absorbed: BTreeSet::new(),
         units: BTreeMap::new(),
     };
-    g.note_homes(&p.main, &mut 0);
+    g.note_blocks(&p.main, &mut 0);
     let live: Vec<TensorId> = uses.live.iter().copied().filter(|t| stored.contains(t)).collect();
     // Maps first: they take the reductions that only they read. Then reductions take reductions.
     for t in &live {
         if matches!(p.tensor(*t).def, Def::Map { .. }) {
             let unit = g.contraction(*t).unwrap_or_else(|| Unit::Nest(g.nest(*t)));
             g.units.insert(*t, unit);
+        } else if let Def::Assembled { pieces, .. } = &p.tensor(*t).def
+            && !pieces.is_empty()
+        {
+            g.units.insert(*t, Unit::Pieces(*t, pieces.clone()));
         }
     }
     for t in live.iter().rev() {
@@ -54,20 +58,20 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
 }
 
 impl Group<'_> {
-    fn note_homes(&mut self, b: &Block, next: &mut usize) {
+    fn note_blocks(&mut self, b: &Block, next: &mut usize) {
         let me = *next;
         *next += 1;
         for step in &b.steps {
             match step {
                 te::Step::Define(t) => {
-                    self.home.insert(*t, me);
+                    self.block_of.insert(*t, me);
                 }
                 te::Step::Check(_) => {}
                 te::Step::If { then, other, .. } => {
-                    self.note_homes(then, next);
-                    self.note_homes(other, next);
+                    self.note_blocks(then, next);
+                    self.note_blocks(other, next);
                 }
-                te::Step::Loop(l) => self.note_homes(&l.body, next),
+                te::Step::Loop(l) => self.note_blocks(&l.body, next),
             }
         }
     }
@@ -158,7 +162,7 @@ impl Group<'_> {
             sum,
             out: sum,
             epilogue: expr::load(sum, tensor.dtype, at.clone()),
-            position: flatten(&tensor.shape, &at),
+            position: self.p.position(sum, &at),
         })
     }
 
@@ -175,7 +179,7 @@ impl Group<'_> {
             let Def::Reduce { vars: svars, .. } = &self.p.tensor(sum).def else { continue };
             if self.absorbed.contains(&sum)
                 || self.whole.contains(&sum)
-                || self.home.get(&sum) != self.home.get(&m)
+                || self.block_of.get(&sum) != self.block_of.get(&m)
                 || !self.only_read_by(sum, &by)
                 || contract::recognise(self.p, sum).is_none()
                 || self.count(sum).eq_proof(self.count(m)) != Some(true)
@@ -188,7 +192,6 @@ impl Group<'_> {
             let at = index_of(svars);
             let read = reindex(&self.p.tensor(sum).shape, &self.p.tensor(t).shape, &at);
             let moved: Vec<Int> = axes.iter().map(|k| k.map_or(Int::new(0), |k| read[k])).collect();
-            let position = flatten(&tensor.shape, &moved);
             if moved.iter().any(|i| divides(*i)) {
                 continue;
             }
@@ -208,6 +211,7 @@ impl Group<'_> {
                 continue;
             }
             self.absorbed.insert(sum);
+            let position = self.p.position(m, &moved);
             return Some(Unit::Contract { sum, out: m, epilogue: e, position });
         }
         None
@@ -255,7 +259,7 @@ impl Group<'_> {
         }
         let outer_vars: Vec<VarId> = vars.iter().copied().filter(|v| outer.contains(v)).collect();
         let at = index_of(&vars);
-        let position = flatten(&tensor.shape, &at);
+        let position = self.p.position(root, &at);
         match &tensor.def {
             Def::Map { body, .. } => {
                 let inner =
@@ -290,7 +294,7 @@ impl Group<'_> {
                 || self.whole.contains(&t)
                 || !self.stored.contains(&t)
                 || contract::recognise(self.p, t).is_some()
-                || self.home.get(&t) != self.home.get(&root)
+                || self.block_of.get(&t) != self.block_of.get(&root)
             {
                 refused.insert(t);
                 continue;
@@ -385,7 +389,7 @@ pub(crate) fn reduction_nest(p: &Program, t: TensorId) -> Option<Nest> {
     };
     let at = index_of(vars);
     let body = expr::load(t, tensor.dtype, at.clone());
-    let position = flatten(&tensor.shape, &at);
+    let position = p.position(t, &at);
     Some(Nest {
         vars: many(vars),
         stages: vec![

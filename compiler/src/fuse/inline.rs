@@ -8,7 +8,7 @@ use super::uses::{Uses, exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::reindex;
-use crate::te::{Block, Def, Expr, Node, Program, Step, TensorId, expr};
+use crate::te::{Block, Def, Expr, Node, Piece, Program, Step, TensorId, expr};
 use std::collections::BTreeSet;
 
 /// Largest expression that inlining may make.
@@ -61,6 +61,10 @@ fn rewrite(p: &Program, stored: &BTreeSet<TensorId>, t: TensorId, def: Def) -> D
             step: step.into_iter().map(put).collect(),
             result: put(result),
         },
+        Def::Assembled { lodgers, pieces } => {
+            let pieces = pieces.into_iter().map(|piece| Piece { body: put(piece.body), ..piece }).collect();
+            Def::Assembled { lodgers, pieces }
+        }
         Def::View(base) if !stored.contains(&base) => {
             // The base was inlined: the view becomes a map of its own.
             let shape = p.tensor(t).shape.clone();
@@ -138,6 +142,22 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                             && (!has_sum || identity(&reads[0], &p.tensor(t).shape))
                     }
             }
+            Def::Assembled { pieces, .. } => {
+                let reads: Vec<(&Piece, Vec<Int>)> =
+                    pieces.iter().flat_map(|c| reads_of(&[c.body], t).into_iter().map(move |r| (c, r))).collect();
+                let fits = |c: &Piece| expr::nodes(c.body).len() + size <= MOST_NODES;
+                reads.iter().all(|(c, _)| fits(c))
+                    && match reads.as_slice() {
+                        _ if movement => reads.len() <= 4,
+                        [(c, read)] => {
+                            let space: Vec<Int> = c.vars.iter().filter_map(|v| v.extent()).collect();
+                            let small =
+                                size <= 6 || Int::product(&space).le(Int::product(&p.tensor(t).shape)) == Some(true);
+                            once(read, vars.len()) && small && !has_sum
+                        }
+                        _ => false,
+                    }
+            }
             Def::Reduce { vars: v, rvars, .. } | Def::Fold { vars: v, rvars, .. } => {
                 let all = exprs(&tensor.def);
                 let reads = reads_of(&all, t);
@@ -170,7 +190,7 @@ fn reads_of(all: &[Expr], t: TensorId) -> Vec<Vec<Int>> {
 }
 
 /// A load, a constant, a conversion of one, or choices among such.
-fn is_movement(e: Expr) -> bool {
+pub(super) fn is_movement(e: Expr) -> bool {
     match e.node() {
         Node::Load(..) | Node::Const(_) | Node::Int(_) => true,
         Node::Cast(_, a) => is_movement(a),

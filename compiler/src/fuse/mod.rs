@@ -1,18 +1,23 @@
 //! Which tensors are stored, which are computed inside of their users, and which loops share a kernel.
 //!
 //! 1. [`uses`]: what is needed at all, and by whom.
-//! 2. [`inline`]: a map that costs little, or that is read once, disappears into its users.
-//! 3. [`group`]: what is left becomes *units*, one kernel each: a contraction with what follows it (bias, activation,
+//! 2. [`home`]: tensors that are only parts of another one, padded or joined, are computed in their place there.
+//! 3. [`inline`]: a map that costs little, or that is read once, disappears into its users.
+//! 4. [`group`]: what is left becomes *units*, one kernel each: a contraction with what follows it (bias, activation,
 //!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
 //!    or a norm is one nest), or a hand-written kernel.
 
+mod boxes;
 mod constants;
 pub mod group;
+pub mod home;
+#[cfg(test)]
+mod home_tests;
 pub mod inline;
 pub mod uses;
 
 use crate::sym::{Int, VarId};
-use crate::te::{self, Check, Custom, Expr, Program, TensorId};
+use crate::te::{self, Check, Custom, Expr, Piece, Program, TensorId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -29,9 +34,11 @@ pub enum Unit {
         out: TensorId,
         /// Its element in terms of the sum's index variables, with a load of `sum` at them for the finished sum.
         epilogue: Expr,
-        /// Row-major position of the element in `out`.
+        /// Row-major position of the element in the memory that holds `out`.
         position: Int,
     },
+    /// What an assembled tensor's lodgers do not hold.
+    Pieces(TensorId, Vec<Piece>),
     /// A hand-written kernel with the tensors that it writes.
     Custom(Arc<Custom>, Vec<TensorId>),
 }
@@ -65,7 +72,7 @@ pub enum Stage {
         inner: Vec<VarId>,
         /// The element.
         body: Expr,
-        /// Its row-major position.
+        /// Its row-major position in the memory that holds the tensor.
         position: Int,
     },
 }
@@ -121,6 +128,7 @@ pub struct Fused {
 
 /// Fuses a program.
 pub fn fuse(program: Program) -> Fused {
+    let program = home::find(program);
     let uses = uses::find(&program);
     let (mut program, stored, inlined) = inline::inline(program, &uses);
     constants::fold(&mut program, &stored);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is needed.
 pub struct Uses {
     /// Tensors that must lie in memory: outputs, operands of hand-written kernels, data read into symbols, results of
-    /// branches.
+    /// branches, what lives in another tensor.
     pub whole: BTreeSet<TensorId>,
     /// For each needed tensor, the needed tensors whose expressions load it.
     pub readers: BTreeMap<TensorId, BTreeSet<TensorId>>,
@@ -22,6 +22,7 @@ pub fn exprs(def: &Def) -> Vec<Expr> {
     match def {
         Def::Map { body, .. } | Def::Reduce { body, .. } => vec![*body],
         Def::Fold { init, step, result, .. } => init.iter().chain(step).chain([result]).copied().collect(),
+        Def::Assembled { pieces, .. } => pieces.iter().map(|p| p.body).collect(),
         _ => vec![],
     }
 }
@@ -84,6 +85,17 @@ pub fn find(p: &Program) -> Uses {
                 c.scratch.iter().for_each(|(_, n)| vars.extend(free_vars(*n)));
             }
             Def::Parts(room) => vars.extend(free_vars(*room)),
+            Def::Assembled { lodgers, pieces } => {
+                for src in lodgers {
+                    u.whole.insert(*src);
+                    u.readers.entry(*src).or_default().insert(t);
+                    todo.push(*src);
+                }
+                for piece in pieces {
+                    piece.start.iter().for_each(|i| vars.extend(free_vars(*i)));
+                    extents(&piece.vars, &mut vars);
+                }
+            }
             Def::Input(_) | Def::Const(_) | Def::Slot => {}
         }
     }

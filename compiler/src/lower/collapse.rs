@@ -7,9 +7,9 @@ use crate::te::{Expr, Node, expr};
 use std::collections::BTreeSet;
 
 /// Merges neighbouring outer loops, and neighbouring inner or reduced loops of a stage, wherever every position is
-/// linear in both and the outer one's step is the inner one's step times its extent.
-pub(super) fn collapse(nest: &mut Nest) {
-    let mut k = 0;
+/// linear in both and the outer one's step is the inner one's step times its extent. The first `kept` outer loops stay.
+pub(super) fn collapse(nest: &mut Nest, kept: usize) {
+    let mut k = kept;
     while k + 1 < nest.vars.len() {
         let (a, b) = (nest.vars[k], nest.vars[k + 1]);
         if let Some(c) = merged(&nest.stages, a, b) {

@@ -64,8 +64,10 @@ impl<'a> Emit<'a> {
         self.memo = vec![HashMap::new()];
     }
 
-    /// The buffer parameter of a tensor, added when it is first used.
+    /// The buffer parameter of the memory that holds a tensor, added when it is first used. A kernel that reads from the
+    /// memory that it writes asks for writing first.
     pub fn tensor_buf(&mut self, t: TensorId, access: Access) -> Buf {
+        let t = self.program.memory(t);
         let dtype = self.program.tensor(t).dtype;
         self.buf(Binding::Tensor(t), dtype, access)
     }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::fuse::{Fold, Nest, Stage};
 use crate::kernel::ir::{self, Access, BinOp, Horizontal, Reg, Type, Var};
 use crate::sym::{Int, VarId, linear_in};
-use crate::te::{Expr, Node, Program, ReduceKind, TensorId, expr};
+use crate::te::{self, Expr, Node, Program, ReduceKind, TensorId, expr};
 use graphmend_targets::Cpu;
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,34 +25,79 @@ pub fn lower(p: &Program, cpu: &Cpu, name: &str, nest: &Nest) -> LoweredKernel {
     let pieces = match nest.stages.as_slice() {
         [Stage::Store { id, inner, body, position }] => {
             let vars: Vec<VarId> = nest.vars.iter().chain(inner).copied().collect();
-            split::pieces(&vars, *body)
-                .into_iter()
-                .map(|piece| {
-                    let position = piece.subst_int(*position);
-                    let stage = Stage::Store { id: *id, inner: vec![], body: piece.body, position };
-                    (Nest { vars: piece.vars, stages: vec![stage] }, piece.start)
-                })
-                .collect()
+            cut(*id, &vars, *body, *position, Int::new(0))
         }
         _ => vec![(nest.clone(), Int::new(0))],
     };
-    let tiled = !nest.vars.is_empty() && pieces.iter().all(|(n, _)| !n.vars.is_empty());
     let units = nest.vars.first().and_then(|v| v.extent());
+    run_pieces(p, cpu, name, pieces, units, &locals)
+}
+
+/// Lowers the pieces of an assembled tensor. Work units are the values of its first index.
+pub fn lower_pieces(p: &Program, cpu: &Cpu, name: &str, t: TensorId, pieces: &[te::Piece]) -> LoweredKernel {
+    let shape = &p.tensor(t).shape;
+    let many: Vec<usize> = (0..shape.len()).filter(|k| shape[*k] != Int::new(1)).collect();
+    let all = pieces.iter().flat_map(|piece| {
+        // The first variable is the work unit, however many values it has.
+        let (first, rest) = (many.iter().take(1), many.iter().skip(1));
+        let rest = rest.filter(|k| piece.vars[**k].extent() != Some(Int::new(1)));
+        let vars: Vec<VarId> = first.chain(rest).map(|k| piece.vars[*k]).collect();
+        let start = many.first().map_or(Int::new(0), |k| piece.start[*k]);
+        cut(t, &vars, piece.body, p.position(t, &piece.index()), start)
+    });
+    let units = many.first().map(|k| shape[*k]);
+    run_pieces(p, cpu, name, all.collect(), units, &BTreeSet::new())
+}
+
+/// A map's space in parts, each with where it begins along the first variable, whose range begins at `start`.
+fn cut(id: TensorId, vars: &[VarId], body: Expr, position: Int, start: Int) -> Vec<(Nest, Int)> {
+    let nests = split::pieces(vars, body).into_iter().map(|piece| {
+        let position = piece.subst_int(position);
+        let stage = Stage::Store { id, inner: vec![], body: piece.body, position };
+        (Nest { vars: piece.vars, stages: vec![stage] }, start + piece.start)
+    });
+    nests.collect()
+}
+
+/// Lowers nests that are parts of one space with `units` values of its first variable, each with where it begins.
+fn run_pieces(
+    p: &Program,
+    cpu: &Cpu,
+    name: &str,
+    pieces: Vec<(Nest, Int)>,
+    units: Option<Int>,
+    locals: &BTreeSet<TensorId>,
+) -> LoweredKernel {
+    let tiled = units.is_some() && pieces.iter().all(|(n, _)| !n.vars.is_empty());
     let mut e = Emit::new(p, name, tiled);
-    let mut tiles = None;
-    let whole = pieces.len() == 1;
+    let mut tiles = units.filter(|_| tiled);
+    let whole = pieces.len() == 1 && pieces[0].0.vars.first().and_then(|v| v.extent()) == units;
+    claim_memory(&mut e, &pieces);
     for (mut piece, start) in pieces {
-        linearize_nest(p, &mut piece, &locals);
-        if whole {
-            super::collapse::collapse(&mut piece);
-        }
-        if tiled {
-            tiles = if whole { piece.vars.first().and_then(|v| v.extent()) } else { units };
+        linearize_nest(p, &mut piece, locals);
+        // Work units are values of the first variable: with several pieces it stays.
+        super::collapse::collapse(&mut piece, usize::from(!whole));
+        if tiled && whole {
+            tiles = piece.vars.first().and_then(|v| v.extent());
         }
         let mut run = Run { e: &mut e, cpu, tiled, start };
         run.nest(&piece);
     }
     e.finish(tiles)
+}
+
+/// Asks for the memory that the nests write, where they read from it, too.
+fn claim_memory(e: &mut Emit<'_>, pieces: &[(Nest, Int)]) {
+    let stages = || pieces.iter().flat_map(|(n, _)| &n.stages);
+    let loads = |s: &Stage| parts(s).0.into_iter().flat_map(expr::loads).map(|(t, _)| t).collect::<Vec<_>>();
+    let read: BTreeSet<TensorId> = stages().flat_map(loads).collect();
+    for stage in stages() {
+        if let Stage::Store { id, .. } = stage
+            && read.contains(&e.program.memory(*id))
+        {
+            e.tensor_buf(*id, Access::Write);
+        }
+    }
 }
 
 fn linearize_nest(p: &Program, nest: &mut Nest, locals: &BTreeSet<TensorId>) {

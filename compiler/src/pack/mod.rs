@@ -242,10 +242,11 @@ fn check_dims(module: &Module, dims: &Dims) -> Result<()> {
 }
 
 /// Lowers one unit for a processor.
-fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
+pub(crate) fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
     match u {
         Unit::Nest(n) => lower::nest::lower(p, cpu, &unit_name(p, u), n),
         Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
+        Unit::Pieces(t, pieces) => lower::nest::lower_pieces(p, cpu, &unit_name(p, u), *t, pieces),
         Unit::Contract { sum, out, epilogue, position } => {
             let tiled = lower::contract::recognise(p, *sum)
                 .and_then(|c| lower::contract::lower(p, cpu, &c, *sum, *out, *position, *epilogue));
@@ -275,6 +276,7 @@ fn unit_name(p: &Program, u: &Unit) -> String {
         }
         Unit::Contract { sum, out, .. } if sum != out => format!("{}+{}", name(*sum), name(*out)),
         Unit::Contract { sum, .. } => name(*sum),
+        Unit::Pieces(t, _) => name(*t),
         Unit::Custom(c, _) => c.name.clone(),
     }
 }

@@ -39,7 +39,7 @@ impl InnerVars {
     pub(super) fn of(p: &Program, l: &Loop, body: &[Step]) -> InnerVars {
         let mut inner = InnerVars::default();
         inner.note_loop(l);
-        inner.note(body, true);
+        inner.note(p, body, true);
         for (v, (t, _)) in &p.data_vars {
             if inner.tensors.contains(&base(p, *t)) {
                 inner.vars.insert(*v);
@@ -54,11 +54,11 @@ impl InnerVars {
         self.tensors.extend(l.carried.iter().map(|c| c.current));
     }
 
-    fn note(&mut self, steps: &[Step], top: bool) {
+    fn note(&mut self, p: &Program, steps: &[Step], top: bool) {
         for s in steps {
             match s {
                 Step::Run(u) => {
-                    let written = written_by(u);
+                    let written = written_by(p, u);
                     self.tensors.extend(&written);
                     if top {
                         self.written.extend(&written);
@@ -66,14 +66,14 @@ impl InnerVars {
                 }
                 Step::Check(_) => {}
                 Step::If { then, other, results, dims, .. } => {
-                    self.note(then, false);
-                    self.note(other, false);
+                    self.note(p, then, false);
+                    self.note(p, other, false);
                     self.tensors.extend(results);
                     self.vars.extend(dims.iter().map(|d| d.0));
                 }
                 Step::Loop(l, body) => {
                     self.note_loop(l);
-                    self.note(body, false);
+                    self.note(p, body, false);
                     self.vars.extend(l.dims.iter().map(|d| d.result).chain(l.count));
                     self.tensors.extend(l.carried.iter().map(|c| c.result).chain(l.scans.iter().map(|s| s.result)));
                 }
@@ -98,18 +98,19 @@ impl InnerVars {
     }
 }
 
-/// The tensors that a unit stores.
-pub(super) fn written_by(u: &Unit) -> Vec<TensorId> {
+/// The tensors whose memory a unit writes.
+pub(super) fn written_by(p: &Program, u: &Unit) -> Vec<TensorId> {
     match u {
         Unit::Nest(n) => n
             .stages
             .iter()
             .filter_map(|s| match s {
-                Stage::Store { id, .. } => Some(*id),
+                Stage::Store { id, .. } => Some(p.memory(*id)),
                 Stage::Reduce { .. } => None,
             })
             .collect(),
-        Unit::Contract { out, .. } => vec![*out],
+        Unit::Contract { out, .. } => vec![p.memory(*out)],
+        Unit::Pieces(t, _) => vec![p.memory(*t)],
         Unit::Custom(_, outs) => outs.clone(),
     }
 }

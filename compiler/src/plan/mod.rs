@@ -120,11 +120,11 @@ fn lower_all(
     }
 }
 
-/// The tensor whose memory `t` is: views are seen through.
+/// The tensor whose memory holds `t`: views and homes are seen through.
 pub fn base(p: &Program, t: TensorId) -> TensorId {
     match p.tensor(t).def {
         Def::View(b) => base(p, b),
-        _ => t,
+        _ => p.memory(t),
     }
 }
 
@@ -428,7 +428,7 @@ impl Planner<'_> {
         let kernel = self.kernel(&k.kernel);
         self.notes.push((self.plan.instrs.len() as u32, k.kernel.name.clone()));
         self.plan.instrs.push(Instr::Dispatch { kernel, bufs, scalars, tiles, scratch: None });
-        for t in looped::written_by(u) {
+        for t in looped::written_by(self.p, u) {
             self.read_symbols(t);
         }
     }

@@ -51,6 +51,7 @@ pub(crate) fn run(program: &Program, inputs: &[Array], wanted: &[TensorId]) -> R
         match step {
             Step::Define(t) => {
                 let array = r.define(*t, inputs)?;
+                r.settle(*t, &array)?;
                 r.arrays.insert(*t, array);
                 for (var, (from, at)) in &program.data_vars {
                     if from == t {
@@ -75,6 +76,25 @@ pub(crate) fn run(program: &Program, inputs: &[Array], wanted: &[TensorId]) -> R
     Ok(wanted.iter().map(|t| r.arrays[t].clone()).collect())
 }
 
+/// What memory holds before it is written.
+fn unwritten(dtype: DType, shape: &[usize]) -> Array {
+    let bits = u64::MAX >> (64 - 8 * dtype.size());
+    Array { dtype, shape: shape.to_vec(), bits: vec![bits; shape.iter().product()] }
+}
+
+/// Sets the element at `start + index`.
+fn put(array: &mut Array, start: &[i64], index: &[i64], bits: u64) -> Result<(), String> {
+    let mut at = 0;
+    for ((d, s), i) in array.shape.iter().zip(start).zip(index) {
+        if s + i < 0 || s + i >= *d as i64 {
+            return Err(format!("element {index:?} from {start:?} of {:?}", array.shape));
+        }
+        at = at * d + (s + i) as usize;
+    }
+    array.bits[at] = bits;
+    Ok(())
+}
+
 /// All index tuples in row-major order.
 fn space(sizes: &[i64]) -> Vec<Vec<i64>> {
     sizes.iter().fold(vec![vec![]], |out, n| {
@@ -97,6 +117,18 @@ impl Run<'_> {
             Def::Const(bytes) => return Ok(Array::from_bytes(dtype, shape, bytes)),
             Def::View(base) => bits = self.arrays[base].bits.clone(),
             Def::Slot | Def::Parts(_) => return Err("a slot".into()),
+            Def::Assembled { pieces, .. } => {
+                let mut array = self.arrays.get(&t).cloned().unwrap_or_else(|| unwritten(dtype, &shape));
+                for piece in pieces {
+                    let start: Vec<i64> = piece.start.iter().map(|i| self.int(*i)).collect();
+                    for index in self.space_of(&piece.vars) {
+                        self.bind(&piece.vars, &index);
+                        let v = self.expr(piece.body)?;
+                        put(&mut array, &start, &index, stored(dtype, v))?;
+                    }
+                }
+                return Ok(array);
+            }
             Def::Custom(custom, k) => return Ok(self.custom(custom)?.swap_remove(*k)),
             Def::Map { vars, body } => {
                 for index in space(&sizes) {
@@ -135,6 +167,21 @@ impl Run<'_> {
             return Err(format!("t{} has {} elements for shape {shape:?}", t.0, bits.len()));
         }
         Ok(Array { dtype, shape, bits })
+    }
+
+    /// Puts the elements of a tensor that has a home there.
+    fn settle(&mut self, t: TensorId, array: &Array) -> Result<(), String> {
+        let Some(home) = self.program.homes.get(&t).cloned() else { return Ok(()) };
+        let at: Vec<i64> = home.offset.iter().map(|i| self.int(*i)).collect();
+        let shape: Vec<usize> = self.program.tensor(home.tensor).shape.iter().map(|d| self.int(*d) as usize).collect();
+        let mut whole = self.arrays.remove(&home.tensor).unwrap_or_else(|| unwritten(array.dtype, &shape));
+        let sizes: Vec<i64> = array.shape.iter().map(|d| *d as i64).collect();
+        for (index, bits) in space(&sizes).iter().zip(&array.bits) {
+            put(&mut whole, &at, index, *bits)?;
+        }
+        self.settle(home.tensor, &whole)?;
+        self.arrays.insert(home.tensor, whole);
+        Ok(())
     }
 
     fn space_of(&self, vars: &[VarId]) -> Vec<Vec<i64>> {

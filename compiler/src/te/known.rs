@@ -237,7 +237,7 @@ fn compute(cx: &mut Cx, t: TensorId, index: &[i64]) -> Expr {
             let e = resolve(cx, expr::subst_vars(result, &outer));
             round_stored(dtype, put(e, &accs))
         }
-        Def::Input(_) | Def::Custom(..) | Def::Slot | Def::Parts(_) => itself,
+        Def::Input(_) | Def::Custom(..) | Def::Slot | Def::Parts(_) | Def::Assembled { .. } => itself,
     }
 }
 

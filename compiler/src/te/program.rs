@@ -1,5 +1,6 @@
 //! The data types of a tensor program.
 
+use super::cx::flatten;
 use super::expr::Expr;
 use crate::dtype::DType;
 use crate::kernel::builder::Builder;
@@ -110,9 +111,44 @@ pub enum Def {
     Slot,
     /// Written part by part by a loop, with room for this many elements: a scan output.
     Parts(Int),
+    /// Put together in place: tensors that live in this one, and for the rest boxes given by expressions.
+    Assembled {
+        /// Those that have this tensor as their home.
+        lodgers: Vec<TensorId>,
+        /// All elements that no lodger holds.
+        pieces: Vec<Piece>,
+    },
 }
 
-/// A tensor: type, shape and definition. Stored row-major, contiguous.
+/// A box of an assembled tensor.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Index of its first element.
+    pub start: Vec<Int>,
+    /// One index variable an axis, from 0 to the box's size.
+    pub vars: Vec<VarId>,
+    /// The element at `start + vars`; free of variables with one value.
+    pub body: Expr,
+}
+
+impl Piece {
+    /// The index within the whole. Variables with one value are left out of it.
+    pub fn index(&self) -> Vec<Int> {
+        let at = |(s, v): (&Int, &VarId)| if v.extent() == Some(Int::new(1)) { *s } else { *s + Int::var(*v) };
+        self.start.iter().zip(&self.vars).map(at).collect()
+    }
+}
+
+/// Where a tensor lies that has no memory of its own: its element at `i` is the home's at `offset + i`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// The tensor that it is a part of.
+    pub tensor: TensorId,
+    /// Index of its first element there.
+    pub offset: Vec<Int>,
+}
+
+/// A tensor: type, shape and definition. Stored row-major, contiguous, unless it has a home.
 #[derive(Clone)]
 pub struct Tensor {
     /// Name for people: the ONNX value, or that of the node that made it.
@@ -249,11 +285,35 @@ pub struct Program {
     pub dim_vars: BTreeMap<VarId, (usize, usize)>,
     /// Symbols read from data: an element of an integer tensor.
     pub data_vars: BTreeMap<VarId, (TensorId, i64)>,
+    /// Tensors that are computed into a part of another one. No expression loads them: it loads the home.
+    pub homes: BTreeMap<TensorId, Home>,
 }
 
 impl Program {
     /// The tensor `id`.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0 as usize]
+    }
+
+    /// The tensor in whose memory the element of `t` at `index` lies, and its index there.
+    pub fn place(&self, t: TensorId, index: &[Int]) -> (TensorId, Vec<Int>) {
+        match self.homes.get(&t) {
+            Some(home) => {
+                let index: Vec<Int> = index.iter().zip(&home.offset).map(|(i, o)| *i + *o).collect();
+                self.place(home.tensor, &index)
+            }
+            None => (t, index.to_vec()),
+        }
+    }
+
+    /// The tensor in whose memory `t` lies; views are not seen through.
+    pub fn memory(&self, t: TensorId) -> TensorId {
+        self.homes.get(&t).map_or(t, |home| self.memory(home.tensor))
+    }
+
+    /// Row-major position, in the memory that holds it, of the element of `t` at `index`.
+    pub fn position(&self, t: TensorId, index: &[Int]) -> Int {
+        let (memory, index) = self.place(t, index);
+        flatten(&self.tensor(memory).shape, &index)
     }
 }

@@ -104,8 +104,16 @@ fn block(p: &Program, b: &Block, wanted: &dyn Fn(TensorId) -> bool, depth: usize
                     }
                     Def::Slot => "slot".into(),
                     Def::Parts(room) => format!("parts, room for {room}"),
+                    Def::Assembled { lodgers, pieces } => {
+                        let mut text: Vec<String> = lodgers.iter().map(|t| format!("t{}", t.0)).collect();
+                        text.extend(
+                            pieces.iter().map(|p| format!("from {:?} ({}) {}", p.start, vars(&p.vars), p.body)),
+                        );
+                        format!("of {}", text.join("; "))
+                    }
                 };
-                writeln!(out, "{head} {body}  // {}", t_.name)
+                let home = p.homes.get(t).map_or(String::new(), |h| format!(" in t{} at {:?}", h.tensor.0, h.offset));
+                writeln!(out, "{head} {body}{home}  // {}", t_.name)
             }
             Step::Check(c) => match c {
                 Check::Equal(a, b, m) => writeln!(out, "{pad}check {a} == {b}: {m}"),

@@ -28,7 +28,7 @@ pub(super) struct Form {
     pub ks: Vec<VarId>,
     /// The factors.
     pub ops: [Operand; 2],
-    /// Row-major position of the output element.
+    /// Row-major position of the output element in the memory that holds it.
     pub out: Int,
     /// The element stored, with loads at row-major positions; a load of the sum stands for the sum.
     pub epilogue: Expr,

@@ -78,8 +78,8 @@ fn factor(program: &Program, e: Expr, sum: DType) -> Option<(TensorId, Vec<Int>)
     fits.then_some((t, index))
 }
 
-/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element of `out` at row-major position `position` is
-/// `epilogue`, both in terms of `c.vars`, where a load of `sum` at these stands for the finished sum.
+/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element at row-major `position` of the memory of `out` is
+/// `epilogue`, both in terms of `c.vars`, where a load of `sum` at `c.vars` stands for the finished sum.
 /// `None` if no register tile suits it, as where there is nothing to sum up.
 pub fn lower(
     program: &Program,

@@ -101,18 +101,22 @@ fn run(
     whole
 }
 
+/// Row-major position of an element.
+fn position(c: &Contraction) -> Int {
+    flatten(&extents(&c.vars), &c.vars.iter().map(|v| Int::var(*v)).collect::<Vec<_>>())
+}
+
 /// Lowers the reduction `sum` followed by `out` for every processor, runs and compares.
 fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Vec<f32>, dims: &Dims, expected: &[f32]) {
     let c = recognise(&cx.program, sum).expect("a contraction");
-    let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
-    let position = flatten(&extents(&c.vars), &own);
     let epilogue = match &cx.program.tensor(out).def {
         Def::Map { vars, body } if out != sum => {
             let put = |v| vars.iter().position(|x| *x == v).map(|k| Int::var(c.vars[k]));
             expr::subst_vars(*body, &put)
         }
-        _ => expr::load(sum, c.dtype, own),
+        _ => expr::load(sum, c.dtype, c.vars.iter().map(|v| Int::var(*v)).collect()),
     };
+    let position = position(&c);
     for cpu in &cpus() {
         let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue).expect("a schedule");
         let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
@@ -210,9 +214,8 @@ fn sums_of_nothing_have_no_tiles() {
         let Some(c) = recognise(&cx.program, sum) else { continue };
         for cpu in cpus() {
             let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
-            let position = flatten(&extents(&c.vars), &own);
             let itself = expr::load(sum, DType::F32, own);
-            assert!(lower(&cx.program, &cpu, &c, sum, sum, position, itself).is_none(), "{m} {k} {n}");
+            assert!(lower(&cx.program, &cpu, &c, sum, sum, position(&c), itself).is_none(), "{m} {k} {n}");
         }
     }
 }
