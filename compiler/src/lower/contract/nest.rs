@@ -264,11 +264,19 @@ impl Gen<'_> {
             let i = self.e.b.begin_for(from, last, size);
             self.tile(i, size as usize, n0, groups);
             self.e.b.end();
-            if size == 1 {
+            // Tiles of whole lines leave whole lines.
+            let least = self.s.whole_lines().unwrap_or(1);
+            if size == least {
                 break;
             }
             from = last;
-            size = if size.count_ones() == 1 { size / 2 } else { 1 << size.ilog2() };
+            size = if least > 1 {
+                least
+            } else if size.count_ones() == 1 {
+                size / 2
+            } else {
+                1 << size.ilog2()
+            };
         }
     }
 }
