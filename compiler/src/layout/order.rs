@@ -47,21 +47,17 @@ fn segments(a: &[Int], b: &[Int]) -> Vec<(Vec<usize>, Vec<usize>)> {
     let (right, tail_right) = right.split_at(right.len() - same);
     let mut out = vec![];
     let (mut i, mut j) = (0, 0);
-    while i < left.len() || j < right.len() {
+    while i < left.len() && j < right.len() {
         let (from_i, from_j) = (i, j);
-        let (mut x, mut y) = (Int::new(1), Int::new(1));
-        loop {
-            let (more_x, more_y) = (i < left.len(), j < right.len());
-            let first = i == from_i && j == from_j;
-            if !first && i > from_i && j > from_j && x.eq_proof(y) == Some(true) {
-                break;
-            }
+        let (mut x, mut y) = (a[left[i]], b[right[j]]);
+        (i, j) = (i + 1, j + 1);
+        while x.eq_proof(y) != Some(true) {
             match x.le(y) {
-                Some(true) if more_x => {
+                Some(true) if i < left.len() => {
                     x = x * a[left[i]];
                     i += 1;
                 }
-                Some(false) if more_y => {
+                Some(false) if j < right.len() => {
                     y = y * b[right[j]];
                     j += 1;
                 }
@@ -73,6 +69,9 @@ fn segments(a: &[Int], b: &[Int]) -> Vec<(Vec<usize>, Vec<usize>)> {
             }
         }
         out.push((left[from_i..i].to_vec(), right[from_j..j].to_vec()));
+    }
+    if i < left.len() || j < right.len() {
+        out.push((left[i..].to_vec(), right[j..].to_vec()));
     }
     out.extend(tail_left.iter().zip(tail_right).map(|(x, y)| (vec![*x], vec![*y])));
     out
