@@ -62,6 +62,9 @@ fn check_kernel(kernel: Option<Kernel>, code_bytes: u64) -> Check {
     if k.bufs > MAX_KERNEL_BUFS || k.scalars > MAX_KERNEL_SCALARS {
         return Err("too many buffers or scalars");
     }
+    if !k.tiled && k.work != 0 {
+        return Err("work units of a kernel that has none");
+    }
     if !k.code_offset.is_multiple_of(CODE_ALIGN as u64) {
         return Err("the code is not aligned");
     }
@@ -280,6 +283,9 @@ impl Checker<'_> {
                 return Err("scratch overlaps a buffer");
             }
             if !binding.written {
+                if binding.work {
+                    return Err("work space that is not written");
+                }
                 continue;
             }
             self.writable(binding.buf)?;

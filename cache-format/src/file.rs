@@ -21,7 +21,7 @@ use crate::{Digest, FormatError, LEAF};
 /// First bytes of a file.
 pub const MAGIC: [u8; 8] = *b"GMCACHE\0";
 /// Files of another major version are not read.
-pub const VERSION_MAJOR: u16 = 1;
+pub const VERSION_MAJOR: u16 = 2;
 /// Grows with additions that older readers can ignore.
 pub const VERSION_MINOR: u16 = 0;
 /// Bytes of the header.

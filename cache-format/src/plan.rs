@@ -9,13 +9,14 @@
 //! buffers    16 each    space u8, dtype u8, 0 u16, index u32, offset val u32, bytes val u32
 //! outputs     8 each    buffer u32, first val of its shape u32
 //! messages    8 each    text offset u32, text bytes u32
-//! bindings    4 each    buffer u32, top bit: written
+//! bindings    4 each    buffer u32, top bit: written, the bit below: work space
 //! vals        4 each    scalars of dispatches and shapes of outputs
 //! text                  UTF-8
 //!
 //! KERNELS
 //! header      8 bytes   kernels u32, 0 u32
-//! kernels    32 each    code offset u64, scratch bytes u64, code bytes u32, bufs u32, scalars u32, flags u32 (1: tiled)
+//! kernels    32 each    code offset u64, scratch bytes u64, code bytes u32, bufs u32, scalars u32, units u32 (bit 0:
+//!                       tiled; above: operations of a work unit, about)
 //! ```
 //!
 //! A *val* is an operand: a register number, or with the top bit set the number of a constant; all ones is none.
@@ -33,6 +34,8 @@ pub(crate) const KERNELS_HEAD: usize = 8;
 pub(crate) const KERNEL: usize = 32;
 /// Top bit of a val (constant) or a binding (written).
 pub(crate) const TOP: u32 = 1 << 31;
+/// The bit below it: a binding that is work space.
+pub(crate) const WORK: u32 = 1 << 30;
 
 /// Numbers of instructions in the file; register arithmetic has [`BinOp`]'s numbers, which are smaller.
 pub(crate) mod code {
@@ -109,6 +112,9 @@ pub struct Binding {
     pub buf: u32,
     /// Whether the kernel writes to it.
     pub written: bool,
+    /// Whether what it holds means nothing before and after a call, so that each of several calls at one time can have
+    /// memory of its own.
+    pub work: bool,
 }
 
 /// An instruction record.
@@ -250,7 +256,7 @@ impl<'a> Plan<'a> {
     #[inline]
     pub fn binding(&self, index: u32) -> Option<Binding> {
         let raw = record(self.t.bindings, index).map(u32::from_le_bytes)?;
-        Some(Binding { buf: raw & !TOP, written: raw & TOP != 0 })
+        Some(Binding { buf: raw & !(TOP | WORK), written: raw & TOP != 0, work: raw & WORK != 0 })
     }
 
     /// A buffer; nothing if out of range or malformed.
@@ -349,6 +355,8 @@ pub struct Kernel {
     pub scratch: u64,
     /// Whether it takes ranges of work units.
     pub tiled: bool,
+    /// Operations of a work unit, about.
+    pub work: u32,
 }
 
 /// The section KERNELS.
@@ -382,17 +390,15 @@ impl<'a> Kernels<'a> {
     #[inline]
     pub fn get(&self, index: u32) -> Option<Kernel> {
         let raw: [u8; KERNEL] = record(self.records, index)?;
-        let flags = u32_at(&raw, 28)?;
-        if flags > 1 {
-            return None;
-        }
+        let units = u32_at(&raw, 28)?;
         Some(Kernel {
             code_offset: u64_at(&raw, 0)?,
             scratch: u64_at(&raw, 8)?,
             code_bytes: u32_at(&raw, 16)?,
             bufs: u32_at(&raw, 20)?,
             scalars: u32_at(&raw, 24)?,
-            tiled: flags == 1,
+            tiled: units & 1 == 1,
+            work: units >> 1,
         })
     }
 }

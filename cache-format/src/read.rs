@@ -90,7 +90,7 @@ fn kernel_specs(kernels: &Kernels<'_>, code: &[u8]) -> Result<Vec<KernelSpec>, F
         let k = kernels.get(i)?;
         let from = usize::try_from(k.code_offset).ok()?;
         let code = code.get(from..from.checked_add(k.code_bytes as usize)?)?.to_vec();
-        Some(KernelSpec { code, bufs: k.bufs, scalars: k.scalars, scratch: k.scratch, tiled: k.tiled })
+        Some(KernelSpec { code, bufs: k.bufs, scalars: k.scalars, scratch: k.scratch, tiled: k.tiled, work: k.work })
     };
     (0..kernels.count()).map(|i| one(i).ok_or(FormatError::Missing(SectionKind::Kernels))).collect()
 }
@@ -160,7 +160,12 @@ fn instr(plan: &Plan<'_>, kernels: &Kernels<'_>, step: Step) -> Option<Instr> {
             let k = kernels.get(kernel)?;
             let binding = |i: u32| {
                 let b = plan.binding(first_binding.checked_add(i)?)?;
-                Some(Binding { buf: b.buf, access: if b.written { Access::Write } else { Access::Read } })
+                let access = match (b.written, b.work) {
+                    (true, true) => Access::Work,
+                    (true, false) => Access::Write,
+                    (false, _) => Access::Read,
+                };
+                Some(Binding { buf: b.buf, access })
             };
             Instr::Dispatch {
                 kernel,

@@ -106,6 +106,8 @@ pub struct KernelSpec {
     pub scratch: u64,
     /// Whether it can be called for a range of its work units. If not, it is called once with the range `0..1`.
     pub tiled: bool,
+    /// Operations of a work unit, about; less than 2³¹. Whether threads pay is decided by it. 0 if it is not tiled.
+    pub work: u32,
 }
 
 /// An operand: a register or a constant.
@@ -150,6 +152,9 @@ pub enum Access {
     Read,
     /// Written, and perhaps read.
     Write,
+    /// Work space: written, and what it holds means nothing before and after the call. Where calls for ranges of work
+    /// units run side by side, each has memory of its own in the buffer's place.
+    Work,
 }
 
 /// A buffer given to a kernel.

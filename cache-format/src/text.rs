@@ -11,7 +11,7 @@
 //!   out0: b1 [1, r0]
 //! ```
 //!
-//! A `*` marks buffers that a dispatch writes.
+//! A `*` marks buffers that a dispatch writes, `~` its work space.
 
 use alloc::string::{String, ToString};
 use core::fmt::{self, Write};
@@ -75,7 +75,14 @@ impl fmt::Display for Instr {
             Instr::StoreInt { buf, index, value } => write!(f, "b{buf}[{index}] = {value}"),
             Instr::Dispatch { kernel, bufs, scalars, tiles, scratch } => {
                 write!(f, "k{kernel}(")?;
-                list(f, bufs, |f, b| write!(f, "b{}{}", b.buf, if b.access == Access::Write { "*" } else { "" }))?;
+                list(f, bufs, |f, b| {
+                    let mark = match b.access {
+                        Access::Read => "",
+                        Access::Write => "*",
+                        Access::Work => "~",
+                    };
+                    write!(f, "b{}{mark}", b.buf)
+                })?;
                 if !scalars.is_empty() {
                     f.write_str("; ")?;
                     list(f, scalars, |f, s| write!(f, "{s}"))?;

@@ -11,7 +11,7 @@ use crate::file::{
     ALL_VARIANTS, HEADER, MAGIC, MAX_VARIANTS, ROOT_AT, SECTION, SectionKind, VARIANT, VERSION_MAJOR, VERSION_MINOR,
     root_digest,
 };
-use crate::plan::{self, Kernels, Plan, TOP, code};
+use crate::plan::{self, Kernels, Plan, TOP, WORK, code};
 use crate::spec::{
     Access, BufferSpec, DimSpec, FileSpec, Instr, KernelSpec, PlanSpec, Space, TensorSpec, Val, VariantSpec,
 };
@@ -260,7 +260,14 @@ fn kernels_section(kernels: &[KernelSpec]) -> Result<(Vec<u8>, Vec<u8>), WriteEr
             code.len() - k.code.len()
         });
         let code_bytes = small(k.code.len(), "bytes of a kernel's code")?;
-        records.u64(offset as u64).u64(k.scratch).u32(code_bytes).u32(k.bufs).u32(k.scalars).u32(u32::from(k.tiled));
+        if k.work > u32::MAX >> 1 {
+            return spec_error(format!(
+                "a kernel's work units have {} operations, at most 2³¹ - 1 can be told",
+                k.work
+            ));
+        }
+        let units = u32::from(k.tiled) | k.work << 1;
+        records.u64(offset as u64).u64(k.scratch).u32(code_bytes).u32(k.bufs).u32(k.scalars).u32(units);
     }
     Ok((records.0, code))
 }
@@ -335,8 +342,15 @@ impl Tables {
                 }
                 let first_binding = small(self.bindings.len(), "bindings")?;
                 for b in bufs {
-                    let written = if b.access == Access::Write { TOP } else { 0 };
-                    self.bindings.push(small(b.buf as usize, "buffers")? | written);
+                    let bits = match b.access {
+                        Access::Read => 0,
+                        Access::Write => TOP,
+                        Access::Work => TOP | WORK,
+                    };
+                    if b.buf & (TOP | WORK) != 0 {
+                        return spec_error(format!("there is no buffer {}", b.buf));
+                    }
+                    self.bindings.push(b.buf | bits);
                 }
                 let first_scalar = self.list(scalars)?;
                 (code::DISPATCH, [kernel, first_binding, first_scalar, self.opt(tiles)?, scratch.unwrap_or(NONE)])

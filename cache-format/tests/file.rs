@@ -21,6 +21,7 @@ fn sample(page: u32, weights: usize) -> FileSpec {
     let symbol = |name: &str| DimSpec::Symbol { name: name.into(), min: 1, max: 512 };
     let write = |buf| Binding { buf, access: Access::Write };
     let read = |buf| Binding { buf, access: Access::Read };
+    let work = |buf| Binding { buf, access: Access::Work };
     let plan = PlanSpec {
         regs: 4,
         slots: 1,
@@ -52,7 +53,7 @@ fn sample(page: u32, weights: usize) -> FileSpec {
                 tiles: Some(imm(3)),
                 scratch: Some(5),
             },
-            Instr::Dispatch { kernel: 1, bufs: vec![write(4)], scalars: vec![], tiles: None, scratch: None },
+            Instr::Dispatch { kernel: 1, bufs: vec![work(4)], scalars: vec![], tiles: None, scratch: None },
             Instr::Copy { dst: 2, dst_offset: imm(4), src: 0, src_offset: Val::Reg(3), bytes: Some(imm(8)) },
             Instr::Fill { buf: 2, bits: 0x0123_4567_89ab_cdef },
             Instr::Jump { target: 15 },
@@ -62,9 +63,9 @@ fn sample(page: u32, weights: usize) -> FileSpec {
         messages: vec!["first".into(), "größer als erlaubt".into()],
     };
     let kernels = vec![
-        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 3, scalars: 2, scratch: 100, tiled: true },
-        KernelSpec { code: vec![0x90, 0x31, 0xc0, 0xc3], bufs: 1, scalars: 0, scratch: 0, tiled: false },
-        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 0, scalars: 0, scratch: 0, tiled: false },
+        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 3, scalars: 2, scratch: 100, tiled: true, work: 70000 },
+        KernelSpec { code: vec![0x90, 0x31, 0xc0, 0xc3], bufs: 1, scalars: 0, scratch: 0, tiled: false, work: 0 },
+        KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 0, scalars: 0, scratch: 0, tiled: false, work: 0 },
     ];
     let debug = Debug { kernels: vec!["matmul".into()], buffers: vec!["x".into()], steps: vec![(10, "Gemm_0".into())] };
     let variant = VariantSpec { arch: 1, abi: 2, rank: 3, features: 5, plan, kernels, debug };
@@ -171,11 +172,11 @@ fn other_files_are_named_as_such() {
     assert_eq!(File::parse(b"").unwrap_err(), FormatError::NotACache);
     assert_eq!(File::parse(b"\x08\x07\x12\x07pytorch").unwrap_err(), FormatError::NotACache);
     let mut bytes = write(&sample(64, 100)).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let error = File::parse(&bytes).unwrap_err();
-    assert_eq!(error, FormatError::Version { major: 2, minor: 0 });
-    assert_eq!(error.to_string(), "file has format version 2.0, this program reads 1.x");
-    bytes[8] = 1;
+    assert_eq!(error, FormatError::Version { major: 3, minor: 0 });
+    assert_eq!(error.to_string(), "file has format version 3.0, this program reads 2.x");
+    bytes[8] = 2;
     bytes[16] = 4;
     assert_eq!(File::parse(&bytes).unwrap_err(), FormatError::RequiredFeatures(4));
 }
@@ -301,6 +302,10 @@ fn invalid_dispatches_are_refused() {
     assert_eq!(with(&|_, _, _, s| *s = Some(1)), "instruction 10: scratch is not in the arena");
     let many = |s: &mut FileSpec| s.variants[0].kernels[2].bufs = u32::MAX;
     assert_eq!(refused(many), "kernel 2: too many buffers or scalars");
+    let untiled = |s: &mut FileSpec| s.variants[0].kernels[1].work = 1;
+    assert_eq!(refused(untiled), "kernel 1: work units of a kernel that has none");
+    assert!(refused(|s| s.variants[0].kernels[0].work = 1 << 31).contains("2³¹"));
+    assert_eq!(with(&|_, b, _, _| b[0].buf = 1 << 30), "there is no buffer 1073741824");
 }
 
 #[test]
@@ -345,7 +350,7 @@ plan regs 4 slots 1 arena 1024
   8    slot0 = b2
   9    unless r3 jump 11
   10   k0(b0, b1, b2*; r0, 7) tiles 3 scratch b5   ; matmul · Gemm_0
-  11   k1(b4*)
+  11   k1(b4~)
   12   copy b2[4..] = b0[r3..+8]
   13   fill b2 = 0x123456789abcdef
   14   jump 15

@@ -45,6 +45,11 @@ pub enum Error {
         /// Bytes wanted.
         bytes: usize,
     },
+    /// As many threads cannot be had.
+    Threads {
+        /// Threads wanted.
+        wanted: usize,
+    },
     /// The arena has fewer bytes than the run needs.
     ArenaTooSmall {
         /// Bytes needed.
@@ -222,6 +227,7 @@ impl fmt::Display for Error {
             }
             Error::CodeMisaligned => f.write_str("the code in the file is not aligned in memory"),
             Error::TooLarge => f.write_str("the model is too large for this machine's address space"),
+            Error::Threads { wanted } => write!(f, "cannot have {wanted} threads"),
             Error::OutOfMemory { bytes } => write!(f, "not enough memory for {bytes} bytes"),
             Error::ArenaTooSmall { needed } => {
                 write!(f, "the arena is too small: {needed} bytes are needed")

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | none | [`ModelRef`] over bytes in memory, [`Session`] over lent memory; `core` only |
 //! | `alloc` | `OwnedSession`, which owns its memory and lets it grow |
-//! | `std` | `Model`, which maps a file; CPU detection |
+//! | `std` | `Model`, which maps a file; CPU detection; `Pool`, threads that share the work of a run |
 #![no_std]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -30,8 +30,11 @@ mod model;
 mod open;
 #[cfg(feature = "alloc")]
 mod owned;
+#[cfg(feature = "std")]
+mod pool;
 mod select;
 mod session;
+mod spread;
 mod state;
 mod tensor;
 
@@ -46,6 +49,9 @@ pub use model::{Code, ModelRef, Trust, WeightCheck};
 pub use open::{Model, OpenError, OpenOptions, Storage};
 #[cfg(feature = "alloc")]
 pub use owned::OwnedSession;
+#[cfg(feature = "std")]
+pub use pool::Pool;
 pub use select::{Host, arch_of, select};
 pub use session::{Observe, Session};
+pub use spread::{Job, Lane, Spread};
 pub use tensor::{Element, TensorRef, TensorView};

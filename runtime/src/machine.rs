@@ -9,6 +9,7 @@ use graphmend_cache_format::file::verify_leaf;
 use graphmend_cache_format::plan::{Buffer, Source, Space, Step, Val};
 use graphmend_cache_format::{ARENA_ALIGN, DType, LEAF};
 
+use crate::spread::{Job, Spread};
 use crate::state::{Place, Words, set, test};
 use crate::tensor::aligned;
 use crate::{Error, ModelRef, Observe, TensorRef};
@@ -40,6 +41,8 @@ pub(crate) struct Machine<'r> {
     pub(crate) words: Words<'r>,
     pub(crate) inputs: &'r [TensorRef<'r>],
     pub(crate) step_limit: u64,
+    /// Who shares calls with several work units; nobody: each is one call.
+    pub(crate) spread: Option<&'r dyn Spread>,
 }
 
 impl Machine<'_> {
@@ -290,6 +293,24 @@ impl Machine<'_> {
             let word = self.words.scalars.get_mut(i as usize);
             *word.ok_or(Error::Changed)? = value;
         }
+        // Scratch is one for the whole call.
+        if let Some(spread) = self.spread
+            && units > 1
+            && scratch.is_none()
+        {
+            let job = Job {
+                entry,
+                plan: self.model.plan,
+                first_binding,
+                bufs: k.bufs,
+                pointers: self.words.bufs.as_ptr().cast(),
+                lens: self.words.lens.as_ptr(),
+                scalars: self.words.scalars.as_ptr(),
+                units,
+                unit_work: k.work,
+            };
+            return ended(spread.spread(&job), step, kernel);
+        }
         let args = KernelArgs {
             bufs: self.words.bufs.as_ptr().cast(),
             scalars: self.words.scalars.as_ptr(),
@@ -301,11 +322,7 @@ impl Machine<'_> {
         // its record says. Every buffer lies inside memory that is lent for this run; those that are written lie in the
         // arena, which nobody else refers to, and overlap no other. That the kernel keeps to its buffers is the
         // compiler's promise, which the trusted digest of its code stands for.
-        match unsafe { entry(&args) } {
-            status::OK => Ok(()),
-            status::INDEX => Err(Error::DataIndex { step, kernel }),
-            status => Err(Error::Kernel { step, kernel, status }),
-        }
+        ended(unsafe { entry(&args) }, step, kernel)
     }
 
     /// Stores the pointer for a kernel, and the length for `check_overlaps`.
@@ -470,5 +487,14 @@ impl Machine<'_> {
         }
         *self.words.done = 1;
         Ok(())
+    }
+}
+
+/// What a kernel's status means.
+fn ended(status: u32, step: u32, kernel: u32) -> Result<(), Error> {
+    match status {
+        status::OK => Ok(()),
+        status::INDEX => Err(Error::DataIndex { step, kernel }),
+        status => Err(Error::Kernel { step, kernel, status }),
     }
 }

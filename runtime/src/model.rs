@@ -5,12 +5,13 @@ use core::mem::transmute;
 use graphmend_cache_format::abi::KernelFn;
 use graphmend_cache_format::check::check_plan;
 use graphmend_cache_format::file::{ALL_VARIANTS, File, SectionKind};
-use graphmend_cache_format::plan::{Kernel, Kernels, Plan};
+use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
 use graphmend_cache_format::{CODE_ALIGN, Digest, FormatError};
 
 use crate::Error;
 use crate::select::{Host, select};
+use crate::spread::lane_bytes;
 use crate::state::Layout;
 
 /// Why a file is believed to come from whom it should. Digests alone only show damage: whoever changes a file can make
@@ -159,6 +160,22 @@ impl<'a> ModelRef<'a> {
     /// Words of state that a session needs.
     pub fn state_words(&self) -> usize {
         self.layout.total
+    }
+
+    /// Bytes of work space that a thread beside the calling one needs for any call whose sizes the plan knows; see
+    /// [`Job::lane`](crate::Job::lane).
+    pub fn lane_bytes(&self) -> usize {
+        let plan = &self.plan;
+        let known = |buffer: u32| plan.const_val(plan.buffer(buffer)?.bytes?).and_then(|n| usize::try_from(n).ok());
+        let needed = (0..plan.instrs).filter_map(|i| match plan.step(i)? {
+            Step::Dispatch { kernel, first_binding, tiles: Some(_), .. } => {
+                let bufs = self.kernels.get(kernel)?.bufs;
+                let works = (0..bufs).filter_map(|i| plan.binding(first_binding + i)).filter(|b| b.work);
+                Some(lane_bytes(bufs, works.filter_map(|b| known(b.buf))))
+            }
+            _ => None,
+        });
+        needed.max().unwrap_or(0)
     }
 
     /// The inputs, in order.

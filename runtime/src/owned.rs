@@ -86,6 +86,8 @@ pub struct OwnedSession<'m> {
     arena: Arena,
     state: Vec<i64>,
     step_limit: u64,
+    #[cfg(feature = "std")]
+    pool: Option<alloc::sync::Arc<crate::Pool>>,
 }
 
 impl<'m> OwnedSession<'m> {
@@ -107,7 +109,34 @@ impl<'m> OwnedSession<'m> {
         state.resize(words, 0);
         let mut arena = Arena::new(model.get().arena_bytes())?;
         Session::new(model.get(), arena.bytes_mut(), &mut state)?;
-        Ok(OwnedSession { model, arena, state, step_limit: u64::MAX })
+        Ok(OwnedSession {
+            model,
+            arena,
+            state,
+            step_limit: u64::MAX,
+            #[cfg(feature = "std")]
+            pool: None,
+        })
+    }
+
+    /// Shares the work of each run among this many threads, the calling one included (0: as many as this process has
+    /// processors for). A session has one unless told otherwise. Results are the same to the bit.
+    ///
+    /// # Errors
+    /// [`Error::Threads`] if there cannot be that many, [`Error::OutOfMemory`] if there is no work space for them.
+    #[cfg(feature = "std")]
+    pub fn threads(self, threads: usize) -> Result<OwnedSession<'m>, Error> {
+        if threads == 1 { Ok(OwnedSession { pool: None, ..self }) } else { self.pool(crate::Pool::new(threads)?) }
+    }
+
+    /// Shares the work of each run among the threads of a pool, which other sessions may use too.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if there is no work space for the pool's threads.
+    #[cfg(feature = "std")]
+    pub fn pool(self, pool: alloc::sync::Arc<crate::Pool>) -> Result<OwnedSession<'m>, Error> {
+        pool.reserve(&self.model.get())?;
+        Ok(OwnedSession { pool: Some(pool), ..self })
     }
 
     /// The model.
@@ -133,9 +162,15 @@ impl<'m> OwnedSession<'m> {
     /// Runs the model and tells `observer` of each kernel call (of calls before the arena grew, too).
     pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
         let mut grown = false;
+        #[cfg(feature = "std")]
+        let running = self.pool.as_deref().map(|pool| (pool, pool.enter()));
         loop {
             let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
             session.set_step_limit(self.step_limit);
+            #[cfg(feature = "std")]
+            if let Some((pool, _)) = &running {
+                session.set_spread(*pool);
+            }
             match session.run_observed(inputs, observer) {
                 Err(Error::ArenaTooSmall { needed }) if needed > self.arena.len => {
                     // Mostly one size is asked for at the start. A loop that asks for more in each trip starts anew

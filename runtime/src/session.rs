@@ -5,7 +5,7 @@ use graphmend_cache_format::ARENA_ALIGN;
 use crate::machine::Machine;
 use crate::state::{Layout, Place};
 use crate::tensor::aligned;
-use crate::{Error, ModelRef, TensorRef, TensorView};
+use crate::{Error, ModelRef, Spread, TensorRef, TensorView};
 
 /// Sees the kernel calls of a run, for profiles. Both methods do nothing unless overridden.
 pub trait Observe {
@@ -40,6 +40,7 @@ pub struct Session<'s> {
     arena: &'s mut [u8],
     state: &'s mut [i64],
     step_limit: u64,
+    spread: Option<&'s dyn Spread>,
 }
 
 impl<'s> Session<'s> {
@@ -49,19 +50,25 @@ impl<'s> Session<'s> {
         check_memory(&model, arena, state)?;
         state.get_mut(0..1).ok_or(Error::Changed)?.fill(0);
         state.get_mut(model.layout.marks()).ok_or(Error::Changed)?.fill(0);
-        Ok(Session { model, arena, state, step_limit: u64::MAX })
+        Ok(Session { model, arena, state, step_limit: u64::MAX, spread: None })
     }
 
     /// Continues with memory that an earlier session of the same model had, and nobody has changed since.
     #[cfg(feature = "alloc")]
     pub(crate) fn resume(model: ModelRef<'s>, arena: &'s mut [u8], state: &'s mut [i64]) -> Result<Session<'s>, Error> {
         check_memory(&model, arena, state)?;
-        Ok(Session { model, arena, state, step_limit: u64::MAX })
+        Ok(Session { model, arena, state, step_limit: u64::MAX, spread: None })
     }
 
     /// Ends runs that take more backward jumps than this with [`Error::StepLimit`].
     pub fn set_step_limit(&mut self, limit: u64) {
         self.step_limit = limit;
+    }
+
+    /// Has `spread` share the work of each kernel call that can be shared. Without, a run takes one thread. Results are the
+    /// same to the bit.
+    pub fn set_spread(&mut self, spread: &'s dyn Spread) {
+        self.spread = Some(spread);
     }
 
     /// The model.
@@ -86,6 +93,7 @@ impl<'s> Session<'s> {
             words: self.model.layout.split(self.state).ok_or(Error::Changed)?,
             inputs,
             step_limit: self.step_limit,
+            spread: self.spread,
         };
         machine.run(observer)
     }

@@ -252,7 +252,7 @@ fn slots_swap_carried_state() {
         outputs: vec![OutputSpec { buf: 2, dims: vec![] }],
         messages: vec![],
     };
-    let kernels = vec![KernelSpec { code: vec![], bufs: 2, scalars: 0, scratch: 0, tiled: false }];
+    let kernels = vec![KernelSpec { code: vec![], bufs: 2, scalars: 0, scratch: 0, tiled: false, work: 0 }];
     let mut spec = file(vec![], vec![tensor("y", DType::I64, vec![])], plan, kernels);
     // Ten steps from (1, 0): 1 2 3 5 8 13 21 34 55 89.
     assert_eq!(run_with(&spec, &[next], &[]).unwrap(), [[89]]);
@@ -326,7 +326,7 @@ fn kernels_get_buffers_scalars_scratch_and_units() {
             outputs: vec![OutputSpec { buf: 1, dims: vec![imm(3)] }],
             messages: vec![],
         };
-        let kernels = vec![KernelSpec { code: vec![], bufs: 2, scalars: 1, scratch: 64, tiled: true }];
+        let kernels = vec![KernelSpec { code: vec![], bufs: 2, scalars: 1, scratch: 64, tiled: true, work: 1 }];
         let dims = || vec![DimSpec::Fixed(3)];
         let spec = file(vec![tensor("x", DType::I64, dims())], vec![tensor("y", DType::I64, dims())], plan, kernels);
         run_with(&spec, &[add_scalar], &[TensorRef::new(&[1i64, 2, 3], &[3])])

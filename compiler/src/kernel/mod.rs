@@ -8,3 +8,4 @@ pub mod scalar;
 pub mod text;
 pub mod types;
 pub mod verify;
+pub mod work;

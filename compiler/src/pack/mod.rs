@@ -6,13 +6,16 @@ use crate::expand::{self, Dim, Dims, Expander};
 use crate::fuse::{self, Unit};
 use crate::graph::Module;
 use crate::kernel::ir::Kernel;
+use crate::kernel::work;
 use crate::layout::{self, Layout};
 use crate::lower::{self, LoweredKernel};
 use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
-use graphmend_cache_format::spec::{BufferSpec, DimSpec, FileSpec, KernelSpec, Space, TensorSpec, Val, VariantSpec};
+use graphmend_cache_format::spec::{
+    BufferSpec, DimSpec, FileSpec, Instr, KernelSpec, Space, TensorSpec, Val, VariantSpec,
+};
 use graphmend_cache_format::{self as format, meta};
 use graphmend_targets::Cpu;
 use std::collections::BTreeMap;
@@ -282,6 +285,16 @@ fn unit_name(p: &Program, u: &Unit) -> String {
 }
 
 fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
+    // What the first call of each gets.
+    let mut calls: BTreeMap<u32, (Vec<Option<i64>>, Option<i64>)> = BTreeMap::new();
+    for instr in &planned.plan.instrs {
+        if let Instr::Dispatch { kernel, scalars, tiles, .. } = instr {
+            let known = |v: &Val| if let Val::Imm(n) = v { Some(*n) } else { None };
+            calls
+                .entry(*kernel)
+                .or_insert_with(|| (scalars.iter().map(known).collect(), tiles.as_ref().and_then(known)));
+        }
+    }
     let mut out = vec![];
     for (k, kernel) in planned.kernels.iter().enumerate() {
         progress("generating code", k, planned.kernels.len());
@@ -292,10 +305,22 @@ fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result
             scalars: kernel.scalars,
             scratch: 0,
             tiled: kernel.tiled,
+            work: if kernel.tiled { unit_work(kernel, calls.get(&(k as u32))) } else { 0 },
         });
     }
     Ok(out)
 }
+
+/// Operations of a work unit, given what is known of the scalars and of the number of units.
+fn unit_work(kernel: &Kernel, call: Option<&(Vec<Option<i64>>, Option<i64>)>) -> u32 {
+    let (scalars, units) = call.map_or((&[][..], None), |(scalars, units)| (scalars, *units));
+    let units = units.unwrap_or(SOME_UNITS).max(1);
+    let each = work::operations(kernel, scalars, units).div_ceil(units.unsigned_abs());
+    u32::try_from(each).unwrap_or(u32::MAX).min(u32::MAX >> 1)
+}
+
+/// Work units assumed where only a run knows how many there are.
+const SOME_UNITS: i64 = 64;
 
 /// A note of what the tensors at the border stand for, if not all stand for themselves.
 fn declared(borders: &[(String, meta::Border)]) -> Vec<(String, meta::Border)> {

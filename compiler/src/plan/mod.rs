@@ -417,9 +417,10 @@ impl Planner<'_> {
                     None => self.place_late(*dtype, *count * dtype.size()),
                 },
             };
-            let access = match k.kernel.bufs[n].access {
-                Access::Read => spec::Access::Read,
-                Access::Write => spec::Access::Write,
+            let access = match (b, k.kernel.bufs[n].access) {
+                (Binding::Scratch(..), _) => spec::Access::Work,
+                (_, Access::Read) => spec::Access::Read,
+                (_, Access::Write) => spec::Access::Write,
             };
             bufs.push(spec::Binding { buf, access });
         }

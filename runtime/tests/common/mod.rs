@@ -97,6 +97,10 @@ impl Aligned {
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.start + self.len]
     }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.start + self.len]
+    }
 }
 
 pub fn bytes(spec: &FileSpec) -> Vec<u8> {
@@ -164,7 +168,7 @@ pub fn doubling() -> KernelSpec {
     .iter()
     .flat_map(|i| i.to_le_bytes())
     .collect();
-    KernelSpec { code, bufs: 2, scalars: 0, scratch: 0, tiled: true }
+    KernelSpec { code, bufs: 2, scalars: 0, scratch: 0, tiled: true, work: 1 }
 }
 
 /// `y = 2 * x` for `x: i32 [n]`, `n` up to 1000.

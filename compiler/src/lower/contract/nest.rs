@@ -100,7 +100,7 @@ impl Gen<'_> {
     pub(super) fn run(&mut self) -> Int {
         let nest = self.nest();
         let counts: Vec<Int> = nest.levels[..nest.spread].iter().map(|l| self.count(*l)).collect();
-        self.make_stage(Int::product(&counts));
+        self.make_stage();
         let (lo, hi) = (self.e.b.tile_lo(), self.e.b.tile_hi());
         let unit = self.e.b.begin_for(lo, hi, 1);
         let mut left = unit;

@@ -15,13 +15,7 @@ use crate::te::cx::flatten;
 pub(super) struct Stage {
     /// The work space.
     pub buf: Buf,
-    /// Where this call's part begins.
-    pub base: Reg,
 }
-
-/// Parts of the work space. A call takes the part that its first unit names, so that as many calls may run side by side
-/// as long as each has at least its share of the units.
-const PARTS: i64 = 8;
 
 /// Elements that one pass of the conversion takes.
 const PASS: i64 = 16;
@@ -58,27 +52,21 @@ pub(super) fn tiles_of_rows(form: &Form, target: &Target, s: &Schedule) -> Optio
 const LINE: i64 = 64;
 
 impl Gen<'_> {
-    /// Makes the work space, if converting ahead pays. `units` is the number of work units.
-    pub(super) fn make_stage(&mut self, units: Int) {
+    /// Makes the work space, if converting ahead pays. Calls that run side by side each have their own.
+    pub(super) fn make_stage(&mut self) {
         if !pays(self.form, &self.target, &self.s) {
             return;
         }
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let size = terms * self.s.nv as i64 * i64::from(self.s.lanes);
-        let parts = units.min(PARTS);
-        let buf = self.e.scratch_buf(self.elem(), parts * size);
-        let (lo, parts, units) = (self.e.b.tile_lo(), self.e.int(parts), self.e.int(units));
-        let part = self.e.b.mul(lo, parts);
-        let part = self.e.b.div(part, units);
-        let size = self.e.int(size);
-        let base = self.e.b.mul(part, size);
-        self.stage = Some(Stage { buf, base });
+        let buf = self.e.scratch_buf(self.elem(), size);
+        self.stage = Some(Stage { buf });
     }
 
     /// Converts the tile of columns at `n0`.
     pub(super) fn fill_stage(&mut self, n0: Reg, groups: &[Group]) {
-        let Some(Stage { buf: to, base }) = self.stage else { return };
-        let Stream::Packed { buf, .. } = self.v.clone() else { return self.gather_stage(to, base, n0, groups) };
+        let Some(Stage { buf: to }) = self.stage else { return };
+        let Stream::Packed { buf, .. } = self.v.clone() else { return self.gather_stage(to, n0, groups) };
         let Some(terms) = self.form.terms() else { return };
         let all = terms * groups.iter().map(|g| i64::from(g.lanes)).sum::<i64>();
         let v = self.v.clone();
@@ -89,17 +77,17 @@ impl Gen<'_> {
             let end = all - (all - first) % step;
             let (lo, hi) = (self.e.b.i64(first), self.e.b.i64(end));
             let i = self.e.b.begin_for(lo, hi, step);
-            let (at, into) = (self.e.b.add(from, i), self.e.b.add(base, i));
+            let at = self.e.b.add(from, i);
             let bytes = self.e.b.load(buf, at, 0, step as u16);
             let wide = self.widened(bytes);
-            self.e.b.store(to, into, 0, wide);
+            self.e.b.store(to, i, 0, wide);
             self.e.b.end();
             first = end;
         }
     }
 
     /// Lays out an operand that is read as it lies.
-    fn gather_stage(&mut self, to: Buf, base: Reg, n0: Reg, groups: &[Group]) {
+    fn gather_stage(&mut self, to: Buf, n0: Reg, groups: &[Group]) {
         let ks = self.form.ks.clone();
         let zero = self.e.b.i64(0);
         for k in &ks {
@@ -110,8 +98,7 @@ impl Gen<'_> {
         let width: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
         let at: Vec<Int> = ks.iter().map(|k| Int::var(*k)).collect();
         let term = flatten(&ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &at) * width;
-        let term = self.e.int(term);
-        let into = self.e.b.add(base, term);
+        let into = self.e.int(term);
         let mut before = 0;
         for (g, group) in groups.iter().enumerate() {
             self.places.known.clear();

@@ -79,7 +79,7 @@ impl<'a> Gen<'a> {
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let (v, b) = (self.v.clone(), self.b.clone());
         let v_base = match self.stage {
-            Some(stage) => Some(stage.base),
+            Some(_) => Some(self.e.b.i64(0)),
             None => self.packed_base(&v, n0, terms),
         };
         let b_base = self.packed_base(&b, m0, terms);
