@@ -4,7 +4,7 @@
 //! use graphmend::{Model, TensorRef, Trust};
 //!
 //! let model = Model::open("model.gmc", Trust::Unsigned)?;
-//! let mut session = model.session()?;
+//! let mut session = model.session()?; // model.session()?.threads(4)? for four
 //! let x = vec![0.5f32; 3 * 224 * 224];
 //! session.run(&[TensorRef::new(&x, &[1, 3, 224, 224])])?;
 //! let scores = session.output(0)?;
@@ -26,6 +26,6 @@ pub use graphmend_cache_format as cache_format;
 pub use graphmend_compiler as compiler;
 pub use graphmend_runtime::{
     DType, Digest, Dim, Element, Error, FormatError, Host, Model, ModelRef, Observe, OpenError, OpenOptions,
-    OwnedSession, Session, Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck, declaration, select,
+    OwnedSession, Pool, Session, Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck, declaration, select,
 };
 pub use graphmend_targets as targets;

@@ -45,12 +45,12 @@ const SPIN: Duration = Duration::from_micros(50);
 /// How long the posting thread looks for workers to leave before it sleeps: chunks at the end are small, so it is
 /// mostly a few microseconds, unless the worker's core was taken away.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// Operations of a call (about 2 in a nanosecond) from which on it is posted to workers that look out for it.
-const WORTH_SHARING: u64 = 1 << 14;
+/// Operations of a call (2 to 10 in a nanosecond) from which on it is posted to workers that look out for it.
+const WORTH_SHARING: u64 = 1 << 15;
 /// Operations of a call for which sleepers are woken.
-const WORTH_WAKING: u64 = 1 << 17;
+const WORTH_WAKING: u64 = 1 << 18;
 /// Operations of the smallest chunk: at the end threads wait for each other no longer than these take.
-const LEAST_CHUNK: i64 = 1 << 12;
+const LEAST_CHUNK: i64 = 1 << 13;
 /// Chunks of more units than this have a multiple of it, so that vectors along units stay whole.
 const ROUND: i64 = 64;
 /// Most threads.

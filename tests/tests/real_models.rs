@@ -18,7 +18,8 @@ fn open(packed: &Packed) -> Result<Model> {
     Ok(Model::from_bytes(&packed.bytes, Trust::Unsigned)?)
 }
 
-/// All sets in one session, the first once more at the end: what a run leaves behind must not show.
+/// All sets in one session, the first once more at the end: what a run leaves behind must not show, nor how many threads
+/// share it.
 fn check_all(case: &Case, model: &Model, sets: &[usize]) -> Result<()> {
     let mut session = model.session()?;
     let mut first = None;
@@ -30,6 +31,10 @@ fn check_all(case: &Case, model: &Model, sets: &[usize]) -> Result<()> {
     }
     let again = run(model, &mut session, &case.inputs(sets[0])?)?;
     assert_eq!(first, Some(again), "{}: the same inputs give other outputs after other runs", case.name);
+    for threads in [2, 5] {
+        let shared = run(model, &mut model.session()?.threads(threads)?, &case.inputs(sets[0])?)?;
+        assert_eq!(first, Some(shared), "{}: {threads} threads give other outputs than one", case.name);
+    }
     Ok(())
 }
 

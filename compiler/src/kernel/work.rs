@@ -37,16 +37,17 @@ impl Count<'_> {
             Stmt::Store { value, .. } => pieces(self.ty(*value)),
             Stmt::For { ivar, lo, hi, step, body } => {
                 let (lo, hi) = (self.get(*lo), self.get(*hi));
-                let trips = match (lo, hi) {
-                    (Some(lo), Some(hi)) => hi.saturating_sub(lo).max(0).div_ceil(*step),
-                    _ => SOME.div_ceil(*step),
+                let span = match (lo, hi) {
+                    (Some(lo), Some(hi)) => hi.saturating_sub(lo).max(0),
+                    _ => SOME,
                 };
+                let trips = span.unsigned_abs().div_ceil(step.unsigned_abs().max(1));
                 if trips == 0 {
                     return 0;
                 }
                 self.known[ivar.0 as usize] = lo;
                 // The loop itself: a comparison and an addition.
-                self.all(body).saturating_add(2).saturating_mul(trips.unsigned_abs())
+                self.all(body).saturating_add(2).saturating_mul(trips)
             }
             Stmt::If { cond, then, other } => match self.get(*cond) {
                 Some(c) => self.all(if c != 0 { then } else { other }),
@@ -71,7 +72,7 @@ impl Count<'_> {
         match op {
             Op::Const(..) | Op::Scalar(_) | Op::TileLo | Op::TileHi | Op::Get(_) => 0,
             // One by one, and slow.
-            Op::Bin(BinOp::Div | BinOp::Rem, ..) if ty.elem.is_integral() => 8 * u64::from(ty.lanes),
+            Op::Bin(BinOp::Div | BinOp::Rem, ..) if ty.elem.is_int() => 8 * u64::from(ty.lanes),
             Op::Un(super::ir::UnOp::Sqrt, _) | Op::Bin(BinOp::Div | BinOp::Rem, ..) => 4 * pieces(ty),
             _ => pieces(ty),
         }

@@ -11,7 +11,8 @@ use crate::te::{self, Expr, Node, Program, ReduceKind, TensorId, expr};
 use graphmend_targets::Cpu;
 use std::collections::{BTreeSet, HashMap};
 
-/// Lowers a nest. Its work units are the values of its first outer variable.
+/// Lowers a nest. Its work units are the values of its first outer variable, or parts of the second one's range for each
+/// of these if they are few.
 pub fn lower(p: &Program, cpu: &Cpu, name: &str, nest: &Nest) -> LoweredKernel {
     let locals: BTreeSet<TensorId> = nest
         .stages
@@ -77,10 +78,11 @@ fn run_pieces(
         linearize_nest(p, &mut piece, locals);
         // Work units are values of the first variable: with several pieces it stays.
         super::collapse::collapse(&mut piece, usize::from(!whole));
+        let parts = if tiled && whole { parts_of_second(&piece) } else { None };
         if tiled && whole {
-            tiles = piece.vars.first().and_then(|v| v.extent());
+            tiles = piece.vars.first().and_then(|v| v.extent()).map(|t| t * parts.unwrap_or(1));
         }
-        let mut run = Run { e: &mut e, cpu, tiled, start };
+        let mut run = Run { e: &mut e, cpu, tiled, start, parts, part: None };
         run.nest(&piece);
     }
     e.finish(tiles)
@@ -98,6 +100,30 @@ fn claim_memory(e: &mut Emit<'_>, pieces: &[(Nest, Int)]) {
             e.tensor_buf(*id, Access::Write);
         }
     }
+}
+
+/// Work units that there should be: enough for many threads.
+const UNITS: i64 = 64;
+/// Elements that must be read or written for more units to pay.
+const MANY: i64 = 1 << 14;
+/// Assumed where an extent is not known before the run.
+const SOME: i64 = 24;
+
+/// Into how many parts the range of the second variable is cut, where the first one's values are too few work units.
+fn parts_of_second(nest: &Nest) -> Option<i64> {
+    let [first, second, ..] = nest.vars.as_slice() else { return None };
+    let known = |v: &VarId| v.extent().and_then(|n| n.as_const());
+    let count = |vars: &[VarId]| vars.iter().fold(1, |n: i64, v| n.saturating_mul(known(v).unwrap_or(SOME)));
+    let inner = nest.stages.iter().map(|s| match s {
+        Stage::Reduce { rvars: v, .. } | Stage::Store { inner: v, .. } => count(v),
+    });
+    if count(&nest.vars).saturating_mul(inner.max().unwrap_or(1)) < MANY {
+        return None;
+    }
+    // An open first extent is mostly a batch, often of one.
+    let wanted = UNITS / known(first).unwrap_or(1).max(1);
+    let parts = known(second).unwrap_or(UNITS).min(wanted);
+    (parts > 1).then_some(parts)
 }
 
 fn linearize_nest(p: &Program, nest: &mut Nest, locals: &BTreeSet<TensorId>) {
@@ -133,6 +159,10 @@ struct Run<'e, 'a> {
     tiled: bool,
     /// Work unit at which the first variable of this piece starts.
     start: Int,
+    /// See [`parts_of_second`]; then a work unit is a value of the first variable and a part of the second one's range.
+    parts: Option<i64>,
+    /// Number of this unit's part.
+    part: Option<Reg>,
 }
 
 /// Accumulators of a sum on processors without vectors.
@@ -303,12 +333,23 @@ impl Run<'_, '_> {
             // This call's share, relative to where the piece starts.
             let (from, to, start) = (self.e.b.tile_lo(), self.e.b.tile_hi(), self.e.int(self.start));
             let (from, to) = (self.e.b.sub(from, start), self.e.b.sub(to, start));
+            if let Some(parts) = self.parts {
+                return self.outer_parts(nest, v, (from, to), parts, lane, lanes);
+            }
             lo = self.e.b.max(lo, from);
             hi = self.e.b.min(hi, to);
         }
+        if let (1, Some(parts), Some(part)) = (depth, self.parts, self.part) {
+            let step = lane.filter(|(lv, _)| *lv == v).map_or(1, |(_, n)| i64::from(n));
+            let size = self.e.int(extent.ceil_div(parts).ceil_div(step) * step);
+            lo = self.e.b.mul(part, size);
+            let next = self.e.b.add(lo, size);
+            hi = self.e.b.min(next, hi);
+        }
         match lane {
             Some((lv, n)) if lv == v => {
-                let known = extent.as_const().filter(|_| depth > 0 || !self.tiled);
+                let cut = if self.parts.is_some() { depth <= 1 } else { depth == 0 && self.tiled };
+                let known = extent.as_const().filter(|_| !cut);
                 for n in self.steps(n, known) {
                     let whole = self.whole(lo, hi, n);
                     self.body(nest, depth, v, (lo, whole), Some((v, n)), lanes);
@@ -329,6 +370,29 @@ impl Run<'_, '_> {
         let count = self.e.b.max(count, zero);
         let tail = self.e.b.rem(count, n);
         self.e.b.sub(hi, tail)
+    }
+
+    /// The loop over work units that are a value of the first variable `v` and a part of the second one's range.
+    fn outer_parts(
+        &mut self,
+        nest: &Nest,
+        v: VarId,
+        (from, to): (Reg, Reg),
+        parts: i64,
+        lane: Option<(VarId, u16)>,
+        lanes: u16,
+    ) {
+        let unit = self.e.b.begin_for(from, to, 1);
+        let parts = self.e.b.i64(parts);
+        let (i, part) = (self.e.b.div(unit, parts), self.e.b.rem(unit, parts));
+        self.e.vars.insert(v, i);
+        self.part = Some(part);
+        self.e.forget();
+        self.outer(nest, 1, lane, lanes);
+        self.e.forget();
+        self.part = None;
+        self.e.vars.remove(&v);
+        self.e.b.end();
     }
 
     fn body(&mut self, nest: &Nest, depth: usize, v: VarId, range: (Reg, Reg), lane: Option<(VarId, u16)>, lanes: u16) {
@@ -608,41 +672,4 @@ pub fn scalar(elem: DType) -> Type {
 pub(super) type Moves = HashMap<VarId, Int>;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fuse::group::reduction_nest;
-    use crate::kernel::interp::{self, Memory};
-    use crate::te::Cx;
-
-    /// A single-precision accumulator would be off by 1e-3 here.
-    #[test]
-    fn long_sums_stay_accurate_on_every_processor() {
-        for name in ["riscv64", "rv64gcv", "aarch64", "x86-64", "x86-64-v3"] {
-            let cpu = graphmend_targets::lookup(name).expect("a preset");
-            for over in [&[1 << 18][..], &[512, 512], &[1 << 12, 1 << 6]] {
-                let over: Vec<Int> = over.iter().map(|n| Int::new(*n)).collect();
-                let mut cx = Cx::new();
-                let x = cx.input("x", DType::F32, over.clone());
-                let y =
-                    cx.reduce(ReduceKind::Sum, DType::F32, vec![], &over, |_, r| expr::load(x, DType::F32, r.to_vec()));
-                let nest = reduction_nest(&cx.program, y).expect("a nest");
-                let lowered = lower(&cx.program, &cpu, "sum", &nest);
-                let values: Vec<f32> = (0..1 << 18).map(|k| 0.1 + (k % 7) as f32 * 0.01).collect();
-                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                let mut out = vec![0; 4];
-                let mut memory: Vec<Memory<'_>> = vec![];
-                let mut written = Some(&mut out);
-                for binding in &lowered.bindings {
-                    memory.push(match binding {
-                        super::super::Binding::Tensor(t) if *t == y => Memory::Write(written.take().expect("once")),
-                        _ => Memory::Read(&bytes),
-                    });
-                }
-                interp::run(&lowered.kernel, &mut memory, &[], 0..1, 1 << 30).expect("runs");
-                let want: f64 = values.iter().map(|v| f64::from(*v)).sum();
-                let got = f64::from(f32::from_le_bytes(out.try_into().expect("four bytes")));
-                assert!((got - want).abs() < 1e-5 * want, "{name} over {over:?}: {got}, expected {want}");
-            }
-        }
-    }
-}
+mod tests;

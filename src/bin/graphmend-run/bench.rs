@@ -10,7 +10,7 @@ use graphmend::npy::{self, Array};
 use graphmend::{DType, Model, Observe, Tensor};
 use serde::Serialize;
 
-use crate::model::{ModelArgs, RunError, read_inputs, run_once};
+use crate::model::{ModelArgs, RunError, ThreadArgs, Threads, read_inputs, run_once};
 
 /// Measure load, first run and steady runs
 #[derive(clap::Args)]
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Greatest random integer
     #[arg(long, value_name = "N", default_value_t = 1)]
     int_max: u64,
+
+    #[command(flatten)]
+    threads: ThreadArgs,
 
     /// Time for steady runs
     #[arg(long, value_name = "S", default_value_t = 2.0)]
@@ -99,6 +102,7 @@ impl Times {
 struct Report {
     file_bytes: u64,
     arena_bytes: usize,
+    threads: usize,
     load: Times,
     first: Times,
     steady: Times,
@@ -124,9 +128,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let model = args.model.open()?;
     let inputs = make_inputs(&model, args)?;
-    let (load, first) = measure_loads(args, &inputs)?;
+    let threads = args.threads.start()?;
+    let (load, first) = measure_loads(args, &inputs, &threads)?;
 
-    let mut session = model.session()?;
+    let mut session = threads.session(&model)?;
     run_once(&model, &mut session, &inputs)?;
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
     let (mut steady, begin) = (Vec::new(), Instant::now());
@@ -137,10 +142,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         session.run(black_box(&views)).map_err(|e| RunError::new(&model, e))?;
         steady.push(start.elapsed());
     }
-    let profile = if args.profile { Some(profile(&model, &inputs, steady.len().min(1000))?) } else { None };
+    let profile = if args.profile { Some(profile(&model, &inputs, &threads, steady.len().min(1000))?) } else { None };
     let report = Report {
         file_bytes: std::fs::metadata(&args.model.path)?.len(),
         arena_bytes: session.arena_bytes(),
+        threads: threads.count(),
         load: Times::new(load),
         first: Times::new(first),
         steady: Times::new(steady),
@@ -155,14 +161,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Opens and runs once, again and again.
-fn measure_loads(args: &Args, inputs: &[Array]) -> Result<(Vec<Duration>, Vec<Duration>)> {
+fn measure_loads(args: &Args, inputs: &[Array], threads: &Threads) -> Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut load, mut first) = (Vec::new(), Vec::new());
     for _ in 0..args.loads {
         let start = Instant::now();
         let model = args.model.open()?;
         load.push(start.elapsed());
         let start = Instant::now();
-        let mut session = model.session()?;
+        let mut session = threads.session(&model)?;
         run_once(&model, &mut session, inputs)?;
         first.push(start.elapsed());
     }
@@ -295,8 +301,8 @@ impl Profile {
 }
 
 /// Where the time of a run goes, the most expensive first: the median of `runs` runs for each dispatch.
-fn profile(model: &Model, inputs: &[Array], runs: usize) -> Result<Vec<Line>> {
-    let mut session = model.session()?;
+fn profile(model: &Model, inputs: &[Array], threads: &Threads, runs: usize) -> Result<Vec<Line>> {
+    let mut session = threads.session(model)?;
     run_once(model, &mut session, inputs)?;
     let views: Vec<_> = inputs.iter().map(Array::view).collect();
     let mut profile = Profile::default();
@@ -330,7 +336,8 @@ fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         us if us < 1e6 => format!("{:.2} ms", us / 1e3),
         us => format!("{:.2} s", us / 1e6),
     };
-    writeln!(out, "file {} bytes, arena {} bytes", report.file_bytes, report.arena_bytes)?;
+    let threads = if report.threads == 1 { String::new() } else { format!(", {} threads", report.threads) };
+    writeln!(out, "file {} bytes, arena {} bytes{threads}", report.file_bytes, report.arena_bytes)?;
     for (name, t) in [("load", &report.load), ("first", &report.first), ("steady", &report.steady)] {
         let (median, min, p90) = (time(t.median_us), time(t.min_us), time(t.p90_us));
         writeln!(out, "{name:<7} median {median:>10}   min {min:>10}   p90 {p90:>10}   of {}", t.count)?;

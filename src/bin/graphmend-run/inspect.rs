@@ -197,7 +197,7 @@ fn as_text(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<String> {
         writeln!(out, "kernels of variant {}", args.variant)?;
         for (i, k) in v.kernels.iter().enumerate() {
             let name = v.debug.kernels.get(i).map_or("", |s| s);
-            let tiled = if k.tiled { ", tiled" } else { "" };
+            let tiled = if k.tiled { format!(", work units of about {} operations", k.work) } else { String::new() };
             writeln!(
                 out,
                 "  k{i}: {} bytes, {} buffers, {} scalars, scratch {}{tiled}  {name}",
@@ -261,7 +261,7 @@ fn as_json(file: &File<'_>, spec: &FileSpec, args: &Args) -> Result<Value> {
         let kernel = |(i, k): (usize, &graphmend::cache_format::spec::KernelSpec)| {
             json!({
                 "name": v.debug.kernels.get(i), "bytes": k.code.len(), "buffers": k.bufs, "scalars": k.scalars,
-                "scratch": k.scratch, "tiled": k.tiled,
+                "scratch": k.scratch, "tiled": k.tiled, "work": k.work,
             })
         };
         value["kernel_list"] = v.kernels.iter().enumerate().map(kernel).collect();

@@ -1,6 +1,7 @@
 //! What all subcommands share: opening a model, naming its tensors, reading arrays for them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
@@ -8,7 +9,8 @@ use graphmend::border::{self, Value};
 use graphmend::cache_format::meta::Border;
 use graphmend::npy::{self, Array};
 use graphmend::{
-    Digest, Error, FormatError, Model, OpenError, OpenOptions, OwnedSession, Storage, Trust, WeightCheck, declaration,
+    Digest, Error, FormatError, Model, OpenError, OpenOptions, OwnedSession, Pool, Storage, Trust, WeightCheck,
+    declaration,
 };
 
 /// Which file, and how it is opened.
@@ -63,6 +65,40 @@ impl ModelArgs {
             ..OpenOptions::new(self.trust())
         };
         Ok(options.open(&self.path)?)
+    }
+}
+
+/// Who shares the work of a run.
+#[derive(Args)]
+pub(crate) struct ThreadArgs {
+    /// Threads that share the work of a run (0: one for each processor); results are the same to the bit
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+}
+
+/// Threads, if there are several.
+pub(crate) struct Threads(Option<Arc<Pool>>);
+
+impl ThreadArgs {
+    /// Starts them.
+    pub(crate) fn start(&self) -> Result<Threads> {
+        Ok(Threads(if self.threads == 1 { None } else { Some(Pool::new(self.threads)?) }))
+    }
+}
+
+impl Threads {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.0.as_ref().map_or(1, |pool| pool.threads())
+    }
+
+    /// A session that they share.
+    pub(crate) fn session<'m>(&self, model: &'m Model) -> Result<OwnedSession<'m>, Error> {
+        let session = model.session()?;
+        match &self.0 {
+            Some(pool) => session.pool(Arc::clone(pool)),
+            None => Ok(session),
+        }
     }
 }
 

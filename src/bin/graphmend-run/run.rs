@@ -10,7 +10,7 @@ use graphmend::cache_format::meta::Border;
 use graphmend::npy::{self, Array};
 use serde::Serialize;
 
-use crate::model::{ModelArgs, demand_inputs, read_inputs, run_once, split_name};
+use crate::model::{ModelArgs, ThreadArgs, demand_inputs, read_inputs, run_once, split_name};
 
 /// Run a model on .npy files
 #[derive(clap::Args)]
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Where outputs go: a folder for all (a file for each, by its name), or a file for one (.npy, .seq for a sequence)
     #[arg(short, long = "output", value_name = "DIR|[NAME=]FILE")]
     outputs: Vec<String>,
+
+    #[command(flatten)]
+    threads: ThreadArgs,
 
     /// Print the summary as JSON
     #[arg(long)]
@@ -58,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let names = output_names(declared.iter().map(|t| t.name), &wholes);
     // Before the run: a wrong name should not cost one.
     let files = output_files(&args.outputs, &names)?;
-    let mut session = model.session()?;
+    let mut session = args.threads.start()?.session(&model)?;
     run_once(&model, &mut session, &inputs)?;
     let mut summaries = Vec::new();
     let mut arrays = Vec::new();

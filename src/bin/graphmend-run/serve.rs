@@ -12,6 +12,8 @@ use graphmend::npy::Array;
 use graphmend::{DType, Model, Trust, compiler};
 use serde::{Deserialize, Serialize};
 
+use crate::model::{ThreadArgs, Threads};
+
 /// Pack and run models by request: one JSON line in, one out
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -35,6 +37,9 @@ pub(crate) struct Args {
     /// In which order the axes of tensors lie in memory
     #[arg(long, value_name = "auto|keep|channels-last", default_value = "auto")]
     layout: compiler::layout::Layout,
+
+    #[command(flatten)]
+    threads: ThreadArgs,
 }
 
 #[derive(Deserialize)]
@@ -68,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     options.layout = args.layout;
     // A fault of the compiler is an answer, not the end of the service, and not a backtrace on the terminal.
     std::panic::set_hook(Box::new(|_| {}));
+    let threads = args.threads.start()?;
     let mut out = io::stdout().lock();
     for line in io::stdin().lock().split(b'\n') {
         let line = line?;
@@ -81,15 +87,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let answer = catch_unwind(AssertUnwindSafe(|| answer(&request, &options))).unwrap_or_else(|payload| {
-            let text = payload.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Answer {
-                status: "error",
-                message: Some(format!("internal error: {}", text.unwrap_or_default())),
-                ..Answer::default()
-            }
-        });
+        let answer =
+            catch_unwind(AssertUnwindSafe(|| answer(&request, &options, &threads))).unwrap_or_else(|payload| {
+                let text = payload.downcast_ref::<String>().cloned();
+                let text = text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+                Answer {
+                    status: "error",
+                    message: Some(format!("internal error: {}", text.unwrap_or_default())),
+                    ..Answer::default()
+                }
+            });
         send(&mut out, &Answer { id: request.id, ..answer })?;
     }
     Ok(())
@@ -107,7 +114,7 @@ fn send(out: &mut impl Write, answer: &Answer) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn answer(request: &Request, options: &compiler::pack::Options) -> Answer {
+fn answer(request: &Request, options: &compiler::pack::Options, threads: &Threads) -> Answer {
     let packed = match compiler::pack_file(&request.model, options, &mut |_, _, _| {}) {
         Ok(p) => p,
         Err(e) => {
@@ -117,18 +124,18 @@ fn answer(request: &Request, options: &compiler::pack::Options) -> Answer {
         }
     };
     let stats = Some(packed.summary.clone());
-    match run_all(request, &packed.bytes) {
+    match run_all(request, &packed.bytes, threads) {
         Ok(()) => Answer { status: "ok", stats, ..Answer::default() },
         Err(e) => Answer { status: "error", message: Some(format!("{e:#}")), stats, ..Answer::default() },
     }
 }
 
-fn run_all(request: &Request, bytes: &[u8]) -> Result<()> {
+fn run_all(request: &Request, bytes: &[u8], threads: &Threads) -> Result<()> {
     // The way that a device takes: through a file that is mapped.
     let path = request.work.join("model.gmc");
     fs::write(&path, bytes).with_context(|| path.display().to_string())?;
     let model = Model::open(&path, Trust::Unsigned)?;
-    let mut session = model.session()?;
+    let mut session = threads.session(&model)?;
     let (inputs, outputs) = (border::inputs(&model), border::outputs(&model));
     for run in &request.runs {
         if run.inputs.len() > inputs.len() {

@@ -64,9 +64,11 @@ impl Gen<'_> {
         let mut block = fit.min(up(m, mr));
         let columns_units = guess_product(&s.outer).saturating_mul(parts(n, width));
         let so_far = guess_product(&s.batch).saturating_mul(columns_units);
-        if so_far < wanted.min(16) {
+        // What is laid out ahead is laid out anew in each unit: no more of them than many threads need.
+        let enough = wanted.min(if super::stage::pays(form, &self.target, s) { 16 } else { 64 });
+        if so_far < enough {
             // Too few units from the columns alone: more of the rows.
-            let pieces = parts(wanted.min(16), so_far);
+            let pieces = parts(enough, so_far);
             block = block.min(up(parts(m, pieces), mr));
         }
         levels.push(Level::Rows(block));
