@@ -36,4 +36,5 @@ if [ -z "${GRAPHMEND_REFERENCE:-}" ]; then
 fi
 
 cargo test --workspace
+"${PYTHON:-python3}" -m unittest discover -s scripts/benchmark -t scripts
 [ "$native" = yes ] || scripts/test-cross.sh

@@ -1,7 +1,7 @@
 //! The file as a whole: what is written is read back, and no change of it goes unseen.
 
 use graphmend_cache_format::file::{File, HEADER, Index, SECTION};
-use graphmend_cache_format::meta::{Debug, Meta};
+use graphmend_cache_format::meta::{Debug, Formula, Meta, Term, Work};
 use graphmend_cache_format::read::read;
 use graphmend_cache_format::spec::*;
 use graphmend_cache_format::text::plan_text;
@@ -67,7 +67,21 @@ fn sample(page: u32, weights: usize) -> FileSpec {
         KernelSpec { code: vec![0x90, 0x31, 0xc0, 0xc3], bufs: 1, scalars: 0, scratch: 0, tiled: false, work: 0 },
         KernelSpec { code: vec![0x31, 0xc0, 0xc3], bufs: 0, scalars: 0, scratch: 0, tiled: false, work: 0 },
     ];
-    let debug = Debug { kernels: vec!["matmul".into()], buffers: vec!["x".into()], steps: vec![(10, "Gemm_0".into())] };
+    let work = Work {
+        step: 10,
+        class: "matrix product".into(),
+        nodes: vec!["Gemm_0".into(), "Relu_1".into()],
+        ops: Some(Formula(vec![Term::Dim(0, 1), Term::Const(64), Term::Bin(BinOp::Mul as u16)])),
+        read: Some(Formula(vec![Term::Const(1 << 20)])),
+        written: None,
+        units: Some(Formula(vec![Term::Dim(0, 0)])),
+    };
+    let debug = Debug {
+        kernels: vec!["matmul".into()],
+        buffers: vec!["x".into()],
+        steps: vec![(10, "Gemm_0".into())],
+        work: vec![work],
+    };
     let variant = VariantSpec { arch: 1, abi: 2, rank: 3, features: 5, plan, kernels, debug };
     let mut second = variant.clone();
     second.features = 1 << 63;

@@ -1,5 +1,6 @@
 //! `graphmend-run` as a program: results, messages, exit statuses.
 
+mod bench;
 mod check;
 #[path = "../../runtime/tests/common/mod.rs"]
 mod common;

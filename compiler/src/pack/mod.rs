@@ -398,6 +398,7 @@ fn file(
                 kernels: planned.kernels.iter().map(|k| k.name.clone()).collect(),
                 buffers: vec![],
                 steps: planned.notes,
+                work: planned.work,
             },
         }],
         weights: planned.weights,

@@ -4,6 +4,7 @@ mod arena;
 mod ints;
 mod liveness;
 mod looped;
+mod work;
 
 use crate::dtype::DType;
 use crate::fuse::{Fused, Step, Unit};
@@ -12,6 +13,7 @@ use crate::lower::{Binding, LoweredKernel};
 use crate::sym::{Int, VarId};
 use crate::te::{Check, Def, Program, TensorId};
 use graphmend_cache_format as format;
+use graphmend_cache_format::meta::Work;
 use graphmend_cache_format::spec::{self, BufferSpec, Instr, OutputSpec, PlanSpec, Space, Val};
 use ints::Ints;
 use std::collections::{BTreeMap, HashMap};
@@ -30,6 +32,8 @@ pub struct Planned {
     pub weights: Vec<u8>,
     /// Where instructions come from: number and text.
     pub notes: Vec<(u32, String)>,
+    /// What the kernel calls do.
+    pub work: Vec<Work>,
     /// Arena bytes that no arrangement could go below, for buffers of known size.
     pub arena_floor: u64,
 }
@@ -81,6 +85,7 @@ pub fn plan(fused: &Fused, lower: &mut dyn FnMut(&Program, &Unit) -> LoweredKern
         twins: BTreeMap::new(),
         late_top: None,
         notes: vec![],
+        work: vec![],
         reads: BTreeMap::new(),
         at: 0,
     };
@@ -98,7 +103,7 @@ pub fn plan(fused: &Fused, lower: &mut dyn FnMut(&Program, &Unit) -> LoweredKern
     b.steps(&fused.steps, &mut next);
     b.outputs();
     b.plan.instrs.push(Instr::Return);
-    Planned { plan: b.plan, kernels: b.kernels, weights: b.weights, notes: b.notes, arena_floor }
+    Planned { plan: b.plan, kernels: b.kernels, weights: b.weights, notes: b.notes, work: b.work, arena_floor }
 }
 
 fn lower_all(
@@ -179,6 +184,7 @@ struct Planner<'a> {
     /// First free arena byte for tensors whose size is known late.
     late_top: Option<u32>,
     notes: Vec<(u32, String)>,
+    work: Vec<Work>,
     /// Symbols to be read once a tensor is there.
     reads: BTreeMap<TensorId, Vec<(VarId, i64)>>,
     /// Number of the next run.
@@ -427,7 +433,9 @@ impl Planner<'_> {
         let scalars: Vec<Val> = k.scalars.iter().map(|i| self.val(*i)).collect();
         let tiles = k.tiles.map(|t| self.val(t));
         let kernel = self.kernel(&k.kernel);
-        self.notes.push((self.plan.instrs.len() as u32, k.kernel.name.clone()));
+        let step = self.plan.instrs.len() as u32;
+        self.notes.push((step, k.kernel.name.clone()));
+        self.work.push(work::of(self.p, u, k, step));
         self.plan.instrs.push(Instr::Dispatch { kernel, bufs, scalars, tiles, scratch: None });
         for t in looped::written_by(self.p, u) {
             self.read_symbols(t);

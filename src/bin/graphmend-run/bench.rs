@@ -1,16 +1,24 @@
 //! `graphmend-run bench`: how long loading, the first run and further runs take.
 
+mod profile;
+mod trace;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use graphmend::npy::{self, Array};
-use graphmend::{DType, Model, Observe, Tensor};
+use graphmend::{DType, Model, Tensor};
+use profile::Profile;
 use serde::Serialize;
 
 use crate::model::{ModelArgs, RunError, ThreadArgs, Threads, read_inputs, run_once};
+
+/// Greatest number of runs in a trace.
+const TRACED: usize = 5;
 
 /// Measure load, first run and steady runs
 #[derive(clap::Args)]
@@ -25,7 +33,12 @@ Inputs that are not given are random: floats from -1 to 1, integers 0 or 1 (see 
 Examples:
   graphmend-run bench mobilenet.gmc --dim batch=1
   graphmend-run bench silero_vad.gmc --dim batch=1 --fill sr=16000
-  graphmend-run bench bert.gmc --dim seq=128 --int-max 30000 --seconds 5 --profile")]
+  graphmend-run bench bert.gmc --dim seq=128 --int-max 30000 --seconds 5 --profile
+  graphmend-run bench mobilenet.gmc --trace mobilenet.json
+
+The profile has a line for each kernel call of the plan: the median over the runs. GFLOP/s counts a multiply-add as two
+operations; GB/s counts each tensor and weight that the kernel reads or writes once. Both follow from the shapes, and are
+not shown where data decides.")]
 pub(crate) struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -64,6 +77,10 @@ pub(crate) struct Args {
     /// Also show which kernels the time goes to
     #[arg(long)]
     profile: bool,
+
+    /// Write a few runs as a trace that Perfetto and Chrome show (https://ui.perfetto.dev)
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 
     /// Print JSON
     #[arg(long)]
@@ -106,20 +123,10 @@ struct Report {
     load: Times,
     first: Times,
     steady: Times,
+    /// Of this process, where the system tells it.
+    peak_resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    profile: Option<Vec<Line>>,
-}
-
-/// Time of one dispatch.
-#[derive(Serialize)]
-struct Line {
-    step: u32,
-    kernel: u32,
-    name: String,
-    source: String,
-    calls_per_run: f64,
-    us_per_run: f64,
-    share: f64,
+    profile: Option<Profile>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -142,7 +149,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         session.run(black_box(&views)).map_err(|e| RunError::new(&model, e))?;
         steady.push(start.elapsed());
     }
-    let profile = if args.profile { Some(profile(&model, &inputs, &threads, steady.len().min(1000))?) } else { None };
+    // Before more than asked for is measured.
+    let peak_resident_bytes = peak_resident();
+    let profile = if args.profile { Some(Profile::of(&model, &inputs, &threads, steady.len().min(1000))?) } else { None };
+    if let Some(path) = &args.trace {
+        trace::write(path, &model, &inputs, &threads, steady.len().min(TRACED))?;
+    }
     let report = Report {
         file_bytes: std::fs::metadata(&args.model.path)?.len(),
         arena_bytes: session.arena_bytes(),
@@ -150,6 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         load: Times::new(load),
         first: Times::new(first),
         steady: Times::new(steady),
+        peak_resident_bytes,
         profile,
     };
     let mut out = std::io::stdout().lock();
@@ -158,6 +171,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     print(&mut out, &report)
+}
+
+/// The greatest resident set of this process so far.
+fn peak_resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 /// Opens and runs once, again and again.
@@ -261,97 +282,24 @@ impl Random {
     }
 }
 
-/// Adds up the time of each dispatch, run by run.
-#[derive(Default)]
-struct Profile {
-    start: Option<Instant>,
-    by_step: BTreeMap<u32, Seen>,
-}
-
-#[derive(Default)]
-struct Seen {
-    kernel: u32,
-    calls: usize,
-    /// In the run that goes on.
-    now: Duration,
-    /// In each finished run.
-    runs: Vec<Duration>,
-}
-
-impl Observe for Profile {
-    fn before(&mut self, _step: u32, _kernel: u32) {
-        self.start = Some(Instant::now());
-    }
-
-    fn after(&mut self, step: u32, kernel: u32) {
-        let time = self.start.take().map_or(Duration::ZERO, |s| s.elapsed());
-        let seen = self.by_step.entry(step).or_default();
-        seen.kernel = kernel;
-        seen.calls += 1;
-        seen.now += time;
-    }
-}
-
-impl Profile {
-    fn end_run(&mut self) {
-        for seen in self.by_step.values_mut() {
-            seen.runs.push(std::mem::take(&mut seen.now));
-        }
-    }
-}
-
-/// Where the time of a run goes, the most expensive first: the median of `runs` runs for each dispatch.
-fn profile(model: &Model, inputs: &[Array], threads: &Threads, runs: usize) -> Result<Vec<Line>> {
-    let mut session = threads.session(model)?;
-    run_once(model, &mut session, inputs)?;
-    let views: Vec<_> = inputs.iter().map(Array::view).collect();
-    let mut profile = Profile::default();
-    for _ in 0..runs {
-        session.run_observed(&views, &mut profile).map_err(|e| RunError::new(model, e))?;
-        profile.end_run();
-    }
-    let debug = model.debug()?;
-    let mut lines: Vec<Line> = profile
-        .by_step
-        .into_iter()
-        .map(|(step, seen)| Line {
-            step,
-            kernel: seen.kernel,
-            name: debug.kernels.get(seen.kernel as usize).cloned().unwrap_or_default(),
-            source: debug.steps.iter().find(|(at, _)| *at == step).map_or(String::new(), |(_, text)| text.clone()),
-            calls_per_run: seen.calls as f64 / runs as f64,
-            us_per_run: Times::new(seen.runs).median_us,
-            share: 0.0,
-        })
-        .collect();
-    let total: f64 = lines.iter().map(|l| l.us_per_run).sum();
-    lines.iter_mut().for_each(|l| l.share = l.us_per_run / total.max(1e-9));
-    lines.sort_by(|a, b| b.us_per_run.total_cmp(&a.us_per_run));
-    Ok(lines)
-}
-
-fn print(out: &mut impl Write, report: &Report) -> Result<()> {
-    let time = |us: f64| match us {
+/// A time for people.
+fn time(us: f64) -> String {
+    match us {
         us if us < 1000.0 => format!("{us:.1} µs"),
         us if us < 1e6 => format!("{:.2} ms", us / 1e3),
         us => format!("{:.2} s", us / 1e6),
-    };
+    }
+}
+
+fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     let threads = if report.threads == 1 { String::new() } else { format!(", {} threads", report.threads) };
     writeln!(out, "file {} bytes, arena {} bytes{threads}", report.file_bytes, report.arena_bytes)?;
     for (name, t) in [("load", &report.load), ("first", &report.first), ("steady", &report.steady)] {
         let (median, min, p90) = (time(t.median_us), time(t.min_us), time(t.p90_us));
         writeln!(out, "{name:<7} median {median:>10}   min {min:>10}   p90 {p90:>10}   of {}", t.count)?;
     }
-    let Some(lines) = &report.profile else {
-        return Ok(());
-    };
-    writeln!(out, "\n share         time  calls  step  kernel")?;
-    for l in lines {
-        let (share, us) = (l.share * 100.0, time(l.us_per_run));
-        // Where one step is one kernel, both have the name of the operators that they come from.
-        let source = if l.source == l.name { "" } else { &l.source };
-        let text = format!("k{} {} {source}", l.kernel, l.name);
-        writeln!(out, "{share:5.1}% {us:>12} {:>6.1} {:>5}  {}", l.calls_per_run, l.step, text.trim_end())?;
+    match &report.profile {
+        Some(profile) => profile.print(out),
+        None => Ok(()),
     }
-    Ok(())
 }
