@@ -188,8 +188,9 @@ impl Profile {
             let units = l.what.units.map_or("-".into(), |n| n.to_string());
             // A kernel that serves one call has the name of its first node.
             let name = if l.what.nodes.contains(&l.what.name) { "" } else { &l.what.name };
-            let text = [&format!("k{}", l.kernel), name, &l.what.class, &l.what.nodes.join(" ")];
-            let text: Vec<&str> = text.into_iter().map(|t| &**t).filter(|t| !t.is_empty()).collect();
+            let (kernel, nodes) = (format!("k{}", l.kernel), l.what.nodes.join(" "));
+            let text: Vec<&str> =
+                [&*kernel, name, &l.what.class, &nodes].into_iter().filter(|t| !t.is_empty()).collect();
             let (calls, step, text) = (l.calls_per_run, l.step, text.join("  "));
             writeln!(out, "{share:5.1}% {us:>12} {flops:>8} {bytes:>8} {calls:>6.1} {units:>6} {step:>5}  {text}")?;
         }
