@@ -3,6 +3,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+import matplotlib.ticker
 
 from . import page
 
@@ -11,6 +12,7 @@ matplotlib.rcParams["svg.hashsalt"] = "graphmend"
 matplotlib.rcParams["font.size"] = 9
 COLOURS = {"graphmend": "#1b5e8c", "onnxruntime": "#c8553d", "openvino": "#7a9e4b", "iree": "#8a6fb0", "rten": "#d9a441", "tract": "#5aa6a6",
            "torch.compile": "#888888"}
+PLAIN = matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}")
 
 
 def save(fig, path):
@@ -35,7 +37,7 @@ def ratios(results, path):
         ax.axvline(1, color="#1b5e8c", linewidth=1.2)
         ax.set_xscale("log")
         ax.set_xticks([t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if ax.get_xlim()[0] <= t <= ax.get_xlim()[1]])
-        ax.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+        ax.xaxis.set_major_formatter(PLAIN)
         ax.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
         ax.set_yticks(range(len(names)), names)
         ax.grid(axis="both", alpha=0.25)
@@ -61,6 +63,8 @@ def growth(results, path):
         ticks = [p["x"] for p in s["points"]]
         ax.set_xticks(ticks, ticks)
         ax.xaxis.set_minor_locator(matplotlib.ticker.NullLocator())
+        ax.yaxis.set_major_formatter(PLAIN)
+        ax.yaxis.set_minor_formatter(PLAIN)
         ax.grid(alpha=0.25)
     ax = axes[0][-1]
     for name in ["graphmend", *results["peers"][:2]]:
@@ -72,6 +76,8 @@ def growth(results, path):
                 seen.append((ops / 1e6, t * 1e3))
         ax.plot([x for x, _ in seen], [t for _, t in seen], "o", color=COLOURS[name], label=page.TITLES[name], markersize=4)
     ax.set(xscale="log", yscale="log", xlabel="million operations", ylabel="ms", title="all models")
+    ax.xaxis.set_major_formatter(PLAIN)
+    ax.yaxis.set_major_formatter(PLAIN)
     ax.grid(alpha=0.25)
     axes[0][0].legend(fontsize=8, frameon=False)
     fig.tight_layout()

@@ -47,6 +47,8 @@ def run(command, timeout=TIMEOUT, env=None):
         p = subprocess.run(command, capture_output=True, text=True, timeout=timeout, errors="replace", env=env)
     except subprocess.TimeoutExpired:
         raise Failed(f"took longer than {timeout} s")
+    except OSError as e:
+        raise Failed(f"{os.path.basename(command[0])}: {e.strerror}")
     if p.returncode:
         raise Failed(reason(p.stderr, p.returncode))
     return p.stdout

@@ -180,8 +180,11 @@ def classes(results):
 def peak_section(results):
     limits = results["limits"]
     bits, most = peak(results)
-    widths = words(f"{g:.0f} GFLOP/s with {b}-bit vectors" for b, g in limits["gflops"]) if limits["gflops"] else "not known here"
-    reads = words(f"{rate:.0f} GB/s from {name}" for name, _, rate in limits["read"])
+    measured = "What one core could do at most is not known here. "
+    if limits["gflops"] and limits["read"]:
+        widths = words(f"{g:.0f} GFLOP/s with {b}-bit vectors" for b, g in limits["gflops"])
+        reads = words(f"{rate:.0f} GB/s from {name}" for name, _, rate in limits["read"])
+        measured = f"One core multiplies and adds at {widths} and reads {reads} (`tests/peers/src/bin/machine.rs`, same run). "
     found = classes(results)
     total = sum(c[0] for c in found.values()) or 1
     span = lambda seen, digits=0: DASH if not seen else f"{min(seen)[0]:.{digits}f}{DASH}{max(seen)[0]:.{digits}f}"
@@ -189,9 +192,8 @@ def peak_section(results):
     for name, (us, flops, bytes) in sorted(found.items(), key=lambda c: -c[1][0]):
         of_peak = DASH if not flops or not most else f"{min(flops)[0] / most * 100:.0f}{DASH}{max(flops)[0] / most * 100:.0f} %"
         rows.append([name, f"{us / total * 100:.1f} %", span(flops, 1), of_peak, span(bytes, 1), max(flops)[1] if flops else DASH])
-    head = ["kernel class", "share of time", "GFLOP/s", f"of {bits}-bit peak", "GB/s", "fastest in"]
-    return (f"## Fraction of the limit\nOne core multiplies and adds at {widths} and reads {reads} (`tests/peers/src/bin/machine.rs`, same run). "
-            "The table has the kernels of all models by class, as `graphmend-run bench --profile` sees them, from the slowest model's mean to the fastest's; "
+    head = ["kernel class", "share of time", "GFLOP/s", f"of {bits}-bit peak" if bits else "of peak", "GB/s", "fastest in"]
+    return (f"## Fraction of the limit\n{measured}The table has the kernels of all models by class, as `graphmend-run bench --profile` sees them, from the slowest model's mean to the fastest's; "
             "a multiply-add counts as two operations, a tensor's bytes once for each kernel that reads or writes it, and the share is that of the sum of one run of each model.\n\n"
             + table(head, rows) + "\n")
 
@@ -237,7 +239,7 @@ def failures_section(results):
         plain = sorted({w.split(" (")[0] for w in where})
         reason = " ".join(reason.replace("|", "/").split()).replace("`", "'")
         lines.append(f"- **{name}**: {words(plain) if len(plain) <= 4 else count(len(plain), 'model')}: `{reason}`")
-    return f"## What did not run\nA dash in a table is an engine that failed on the model, with this message:\n\n" + "\n".join(lines) + "\n"
+    return "## What did not run\nA dash in a table is an engine that failed on the model, with this message:\n\n" + "\n".join(lines) + "\n"
 
 
 def text(results, image=None, growth_image=None):

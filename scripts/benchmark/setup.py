@@ -57,7 +57,8 @@ def build(release):
         subprocess.run([*cargo, "--bins"], cwd=ROOT, check=True)
     print("building the native peers", flush=True)
     folder = os.path.join(ROOT, "tests", "peers")
-    subprocess.run([*cargo, "--locked", "--target-dir", PEERS], cwd=folder, check=True)
+    # One that does not build is a peer that fails on every model, and said to.
+    subprocess.run([*cargo, "--locked", "--keep-going", "--target-dir", PEERS], cwd=folder)
 
 
 def native(name):
