@@ -2,7 +2,7 @@
 """GraphMend beside other engines: one command that sets the peers up, measures all by turns and writes the page.
 
     scripts/bench.py [REFERENCE] [--md docs/performance.md]      everything (target/reference, as scripts/test.sh makes it)
-    scripts/bench.py --quick                                     a few models, one thread, the two fastest peers
+    scripts/bench.py --quick                                     a few models, one thread, four peers
     scripts/bench.py --setup                                     only installs and builds
     scripts/bench.py --from target/bench/results.json --md FILE  only writes the page anew
 

@@ -21,17 +21,16 @@ fn value(input: &Input) -> Result<SessionInputValue<'static>> {
 fn main() -> Result<()> {
     let job = job()?;
     let start = Instant::now();
-    ort::init_from(&job.library).map_err(|e| anyhow!("{e}"))?.commit();
-    let mut builder = Session::builder()?.with_intra_threads(job.threads).map_err(|e| anyhow!("{e}"))?;
+    let environment = ort::init_from(&job.library).map_err(|e| anyhow!("{e}"))?.build()?;
+    let builder = Session::builder(&environment)?;
+    let mut builder = builder.with_intra_threads(job.threads).map_err(|e| anyhow!("{e}"))?;
     let mut session = builder.commit_from_file(&job.model)?;
     let load = start.elapsed();
     let values: Vec<_> = job.inputs.iter().map(value).collect::<Result<_>>()?;
-    let feeds: Vec<(&str, &SessionInputValue<'static>)> =
-        job.inputs.iter().map(|i| i.name.as_str()).zip(&values).collect();
-    let version = job.library.rsplit(".so.").next().context("no version")?.to_string();
-    measure(&job, load, &version, || {
-        let given: Vec<(&str, SessionInputValue<'_>)> =
-            feeds.iter().map(|(n, v)| (*n, SessionInputValue::from(&***v))).collect();
+    let names = || job.inputs.iter().map(|i| i.name.as_str());
+    let version = job.library.rsplit(".so.").next().context("no version")?;
+    measure(&job, load, version, || {
+        let given: Vec<(&str, SessionInputValue<'_>)> = names().zip(values.iter().map(|v| (&**v).into())).collect();
         session.run(given)?;
         Ok(())
     })
