@@ -69,15 +69,15 @@ fn gflops() -> Vec<(u32, f64)> {
     {
         if is_x86_feature_detected!("fma") {
             // SAFETY: the processor has the feature.
-            found.push((128, rate(4, &mut || unsafe { drop(black_box(wide::fma128(black_box(0.3)))) })));
+            found.push((128, rate(4, &mut || _ = black_box(unsafe { wide::fma128(black_box(0.3)) }))));
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: as above.
-            found.push((256, rate(8, &mut || unsafe { drop(black_box(wide::fma256(black_box(0.3)))) })));
+            found.push((256, rate(8, &mut || _ = black_box(unsafe { wide::fma256(black_box(0.3)) }))));
         }
         if is_x86_feature_detected!("avx512f") {
             // SAFETY: as above.
-            found.push((512, rate(16, &mut || unsafe { drop(black_box(wide::fma512(black_box(0.3)))) })));
+            found.push((512, rate(16, &mut || _ = black_box(unsafe { wide::fma512(black_box(0.3)) }))));
         }
     }
     #[cfg(target_arch = "aarch64")]
