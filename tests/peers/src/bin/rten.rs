@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use graphmend_peers::{Input, Values, job, measure};
 use rten::{ModelOptions, RunOptions, ThreadPool, Value, ValueOrView};
 use rten_tensor::Tensor;
-use rten_tensor::prelude::*;
 
 fn value(input: &Input) -> Result<Value> {
     let shape = input.shape.as_slice();
