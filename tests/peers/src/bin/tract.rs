@@ -28,7 +28,8 @@ fn main() -> Result<()> {
         tract_onnx::onnx().with_ignore_output_shapes(true).with_ignore_output_types(true).model_for_path(&job.model)?;
     // It is given the sizes that it will meet: what it knows before, it uses.
     for (i, t) in tensors.iter().enumerate() {
-        model.set_input_fact(i, InferenceFact::dt_shape(t.datum_type(), t.shape()))?;
+        let shape: TVec<usize> = t.shape().into();
+        model.set_input_fact(i, InferenceFact::dt_shape(t.datum_type(), shape))?;
     }
     let plan = model.into_optimized()?.into_runnable()?;
     let load = start.elapsed();
