@@ -16,6 +16,10 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
     let ops = match u {
         Unit::Contract { sum, epilogue, .. } => contract_ops(p, *sum, *epilogue),
         Unit::Nest(n) => Some(nest_ops(n)),
+        Unit::Pieces(_, pieces) => {
+            let ops = pieces.iter().map(|piece| extent(&piece.vars) * count(piece.body));
+            Some(ops.fold(Int::new(0), |sum, n| sum + n))
+        }
         // Only its writer knows.
         Unit::Custom(..) => None,
     };
@@ -37,7 +41,14 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
         nodes: nodes(p, u),
         ops: ops.and_then(|i| formula(p, i)),
         read: moved(Access::Read),
-        written: moved(Access::Write),
+        written: match u {
+            // Pieces are what a tensor has besides what is written in its place.
+            Unit::Pieces(t, pieces) => {
+                let elements = pieces.iter().fold(Int::new(0), |sum, piece| sum + extent(&piece.vars));
+                formula(p, elements * p.tensor(*t).dtype.size())
+            }
+            _ => moved(Access::Write),
+        },
         units: k.tiles.and_then(|i| formula(p, i)),
     }
 }
@@ -47,9 +58,9 @@ fn nodes(p: &Program, u: &Unit) -> Vec<String> {
     let mut tensors: Vec<TensorId> = match u {
         Unit::Contract { sum, .. } => vec![*sum],
         Unit::Nest(n) => n.stages.iter().map(|(Stage::Reduce { id, .. } | Stage::Store { id, .. })| *id).collect(),
-        Unit::Custom(..) => vec![],
+        Unit::Pieces(..) | Unit::Custom(..) => vec![],
     };
-    tensors.extend(looped::written_by(u));
+    tensors.extend(looped::written_by(p, u));
     let mut out: Vec<String> = vec![];
     for t in tensors {
         let node = &p.tensor(t).node;
@@ -69,6 +80,7 @@ fn class(p: &Program, u: &Unit) -> &'static str {
             }
             if nest_ops(n) == Int::new(0) { "data movement" } else { "elementwise" }
         }
+        Unit::Pieces(..) => "data movement",
         Unit::Custom(..) => "hand-written",
     }
 }
