@@ -21,6 +21,8 @@ pub(super) struct Uses {
     pub(super) count: u32,
     /// Block of the last one.
     pub(super) block: u32,
+    /// All are in that block.
+    pub(super) together: bool,
     /// All uses are as the operand of a splat.
     pub(super) splats: bool,
 }
@@ -49,7 +51,7 @@ impl<'k> Facts<'k> {
         let mut facts = Facts {
             defs: vec![None; regs],
             places: vec![Place { block: 0, depth: 0 }; regs],
-            uses: vec![Uses { count: 0, block: 0, splats: true }; regs],
+            uses: vec![Uses { count: 0, block: 0, together: true, splats: true }; regs],
             bufs: vec![false; kernel.bufs.len()],
             scalars: vec![false; kernel.scalars as usize],
             tile: [false; 2],
@@ -67,7 +69,8 @@ impl<'k> Facts<'k> {
 
     fn use_of(&mut self, reg: Reg, block: u32, splat: bool) {
         let uses = &mut self.uses[reg.0 as usize];
-        *uses = Uses { count: uses.count + 1, block, splats: uses.splats && splat };
+        let together = uses.together && (uses.count == 0 || uses.block == block);
+        *uses = Uses { count: uses.count + 1, block, together, splats: uses.splats && splat };
     }
 
     fn block(&mut self, stmts: &'k [Stmt], place: Place, blocks: &mut u32, cond: Option<Reg>) {

@@ -46,7 +46,7 @@ impl Sel<'_> {
     }
 
     pub(super) fn float_bin(&mut self, reg: Option<Reg>, bin: BinOp, a: Reg, b: Reg) -> Res<Val> {
-        let (a, b) = (self.held(a)?, self.held(b)?);
+        let (a, b) = (self.used(a)?, self.used(b)?);
         self.float_values(reg, bin, a, b)
     }
 
@@ -106,7 +106,7 @@ impl Sel<'_> {
     }
 
     pub(super) fn fma(&mut self, reg: Reg, a: Reg, b: Reg, c: Reg) -> Res<Val> {
-        let (mut a, mut b, c) = (self.held(a)?, self.held(b)?, self.val(c)?);
+        let (mut a, mut b, c) = (self.used(a)?, self.used(b)?, self.val(c)?);
         let elem = c.ty.elem;
         if a.mem.is_some() {
             std::mem::swap(&mut a, &mut b);

@@ -57,12 +57,12 @@ impl Sel<'_> {
     /// Is it enough to read the value where it is used?
     fn reads_later(&self, reg: Reg, ty: Type) -> bool {
         let uses = self.facts.uses[reg.0 as usize];
-        let here = uses.block == self.facts.places[reg.0 as usize].block;
+        let here = uses.together && uses.block == self.facts.places[reg.0 as usize].block;
         if ty.lanes == 1 {
             return uses.splats && uses.count == 1 && here;
         }
         // Whole registers only: a tail must not read beyond its end.
-        uses.count == 1 && here && ty.lanes == self.per(ty.elem)
+        here && ty.lanes == self.per(ty.elem)
     }
 
     fn load_scalar(&mut self, dtype: DType, mem: Mem) -> Res<Val> {
@@ -186,8 +186,8 @@ impl Sel<'_> {
         let per = self.per(elem);
         if let Some(mem) = held.mem {
             let uses = self.facts.uses[reg.0 as usize];
-            let once = uses.count == 1 && uses.block == self.facts.places[reg.0 as usize].block;
-            if once && lanes <= per && Self::size(lanes, elem.size()) == Size::Z {
+            let here = uses.together && uses.block == self.facts.places[reg.0 as usize].block;
+            if here && lanes <= per && Self::size(lanes, elem.size()) == Size::Z {
                 return Ok(Val { mem: Some(mem.broadcast()), ..self.value(ty, vec![]) });
             }
             let size = Self::size(lanes.min(per), elem.size());

@@ -39,7 +39,7 @@ pub(super) struct Val {
     pub(super) parts: Vec<V>,
     /// The bits of a constant, the same in every lane.
     pub(super) imm: Option<u64>,
-    /// Where its one part can be read by its one user.
+    /// Where its one part can be read by those who need it.
     pub(super) mem: Option<Mem>,
 }
 
@@ -61,9 +61,15 @@ pub(super) struct Sel<'k> {
     pub(super) pointers: HashMap<(u32, Reg), V>,
     constants: HashMap<Vec<u8>, V>,
     masks: HashMap<u64, V>,
+    /// Registers that hold values which are read from memory by several users, and the lines at which they were loaded or
+    /// used last.
+    recent: HashMap<Reg, (V, usize)>,
     /// Bytes of the widest element among vectors of this kernel, at least 4 if any is.
     widest: u16,
 }
+
+/// Lines within which a value that was loaded is kept for its next user.
+const NEAR: usize = 6;
 
 /// Bytes of a vector register.
 const VECTOR: u16 = 64;
@@ -87,6 +93,7 @@ impl<'k> Sel<'k> {
             pointers: HashMap::new(),
             constants: HashMap::new(),
             masks: HashMap::new(),
+            recent: HashMap::new(),
             widest,
         }
     }
@@ -324,9 +331,26 @@ impl<'k> Sel<'k> {
         self.value(Type::scalar(elem), vec![part])
     }
 
+    /// The value of a register as it is best used: what lies in memory is loaded for several users that follow each other,
+    /// and anew for those that come later, rather than to keep a register for all of that time.
+    pub(super) fn used(&mut self, reg: Reg) -> Res<Val> {
+        let mut val = self.held(reg)?;
+        if val.mem.is_none() || self.facts.uses[reg.0 as usize].count == 1 {
+            return Ok(val);
+        }
+        let now = self.body.lines.len();
+        let known = self.recent.get(&reg).filter(|(_, at)| now - at <= NEAR).map(|(v, _)| *v);
+        match known {
+            Some(v) => val = Val { parts: vec![v], mem: None, ..val },
+            None => self.complete(&mut val),
+        }
+        self.recent.insert(reg, (val.parts[0], self.body.lines.len()));
+        Ok(val)
+    }
+
     /// The value of a register, with all its parts in registers.
     pub(super) fn val(&mut self, reg: Reg) -> Res<Val> {
-        let mut val = self.held(reg)?;
+        let mut val = self.used(reg)?;
         self.complete(&mut val);
         Ok(val)
     }

@@ -96,7 +96,7 @@ impl Sel<'_> {
                 self.define(*reg, val)?;
             }
             Stmt::Set(var, reg) => {
-                let val = self.held(*reg)?;
+                let val = self.val(*reg)?;
                 self.assign(*var, val)?;
             }
             Stmt::Store { buf, index, disp, value } => {

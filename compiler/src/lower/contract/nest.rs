@@ -71,6 +71,12 @@ impl Gen<'_> {
             let pieces = parts(enough, so_far);
             block = block.min(up(parts(m, pieces), mr));
         }
+        if self.panels_first() {
+            levels.push(Level::Columns(Some(width)));
+            levels.push(Level::Rows(block));
+            let units = guess_product(&s.batch).saturating_mul(columns_units);
+            return Nest { spread: if units >= wanted { levels.len() - 1 } else { levels.len() }, levels };
+        }
         levels.push(Level::Rows(block));
         levels.extend(s.outer.iter().map(|v| Level::Axis(*v)));
         let (mut spread, mut units) = (0, 1);
@@ -87,6 +93,19 @@ impl Gen<'_> {
         let columns = (units < wanted && spread == levels.len()).then(|| up(parts(n, parts(wanted, units)), width));
         levels.push(Level::Columns(columns));
         Nest { spread: spread + usize::from(columns.is_some()), levels }
+    }
+
+    /// Are the columns gone through outside of the rows? So that each panel of a packed operand that the cache does not hold is
+    /// fetched once only.
+    fn panels_first(&self) -> bool {
+        let (s, form) = (&self.s, self.form);
+        let known = s.n.is_some_and(|n| extent(n).as_const().is_some());
+        let packed = matches!(self.v, super::operand::Stream::Packed { .. });
+        let half = i64::from(self.target.cache) / 2;
+        let (n, k) = (guess(self.all_columns()), guess_product(&form.ks));
+        let m = guess(self.all_rows()).saturating_mul(if s.lines.is_empty() { 1 } else { guess(self.rows_in_line()) });
+        let fit = rows_that_fit(s, form, &self.target).saturating_mul(4);
+        self.target.wide && s.outer.is_empty() && known && packed && n * k * 4 > half && m <= fit
     }
 
     fn count(&self, level: Level) -> Int {
@@ -117,19 +136,27 @@ impl Gen<'_> {
             at[k] = self.e.b.rem(left, n);
             left = self.e.b.div(left, n);
         }
-        self.level(&nest, 0, &at, None);
+        self.level(&nest, 0, &at, None, None);
         self.e.b.end();
         Int::product(&counts)
     }
 
-    /// Opens level `k`; `rows` is the block of rows once it is chosen.
-    fn level(&mut self, nest: &Nest, k: usize, at: &[Reg], rows: Option<(Reg, Reg)>) {
-        let level = nest.levels[k];
-        if let Level::Columns(block) = level {
-            let Some(rows) = rows else { unreachable!("rows are outside of columns") };
-            let (first, end) = self.block(at.get(k).copied(), block, self.all_columns());
-            self.columns(first, end, rows);
-            return;
+    /// Opens level `k`; `rows` and `columns` are their blocks once they are chosen.
+    fn level(
+        &mut self,
+        nest: &Nest,
+        k: usize,
+        at: &[Reg],
+        rows: Option<(Reg, Reg)>,
+        columns: Option<(Reg, Reg)>,
+    ) {
+        let Some(level) = nest.levels.get(k).copied() else {
+            let (Some(rows), Some((first, end))) = (rows, columns) else { unreachable!("each nest has both") };
+            return self.columns(first, end, rows);
+        };
+        if let Level::Columns(None) = level {
+            let all = self.block(None, None, self.all_columns());
+            return self.level(nest, k + 1, at, rows, Some(all));
         }
         let (i, looped) = match at.get(k) {
             Some(i) => (*i, false),
@@ -142,14 +169,17 @@ impl Gen<'_> {
         match level {
             Level::Axis(v) => {
                 self.e.vars.insert(v, i);
-                self.level(nest, k + 1, at, rows);
+                self.level(nest, k + 1, at, rows, columns);
                 self.e.vars.remove(&v);
             }
             Level::Rows(block) => {
                 let rows = self.block(Some(i), Some(block), self.all_rows());
-                self.level(nest, k + 1, at, Some(rows));
+                self.level(nest, k + 1, at, Some(rows), columns);
             }
-            Level::Columns(_) => unreachable!("handled above"),
+            Level::Columns(block) => {
+                let columns = self.block(Some(i), block, self.all_columns());
+                self.level(nest, k + 1, at, rows, Some(columns));
+            }
         }
         if looped {
             self.e.b.end();

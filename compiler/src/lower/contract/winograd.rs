@@ -150,6 +150,9 @@ struct Plan {
     /// Tiles of a block, of which there are `blocks`.
     block: i64,
     blocks: i64,
+    /// Parts of the output channels, each of which transforms the inputs for itself: for several threads where there are few
+    /// blocks.
+    splits: i64,
     /// Rows and vectors of a register tile of the matrix products.
     mr: i64,
     nv: i64,
@@ -171,7 +174,6 @@ impl Plan {
         let each = points * (conv.inputs + conv.outputs) * 4;
         let fit = (i64::from(target.cache) / 2 / each).clamp(1, 56);
         let blocks = (all + fit - 1) / fit;
-        let blocks = if all >= 16 { blocks.max(2) } else { blocks };
         let block = (all + blocks - 1) / blocks;
         let blocks = (all + block - 1) / block;
         let columns = conv.outputs / lanes;
@@ -190,15 +192,16 @@ impl Plan {
             }
         }
         let (per_point, mr, nv) = best?;
+        let splits = [4, 2].into_iter().find(|n| blocks < 4 && columns / nv % n == 0).unwrap_or(1);
         let products = per_point * (points * conv.inputs * blocks) as f64;
         let weights = (points * conv.inputs * conv.outputs * 4) as f64;
         let far = if weights > f64::from(target.cache) / 2.0 { weights * blocks as f64 / FAR } else { 0.0 };
         // Instructions of both transforms for one vector of channels, at two and a half a cycle.
         let moves = (points * 6) as f64 / 2.5;
-        let transforms = (all * (conv.inputs + conv.outputs) / lanes) as f64 * moves;
+        let transforms = (all * (conv.inputs * splits + conv.outputs) / lanes) as f64 * moves;
         // What comes from afar is partly hidden behind the products.
         let cycles = products.max(far) + 0.5 * products.min(far) + transforms;
-        Some(Plan { how, conv, lanes, block, blocks, mr, nv, cycles })
+        Some(Plan { how, conv, lanes, block, blocks, splits, mr, nv, cycles })
     }
 }
 
@@ -307,8 +310,9 @@ impl Gen<'_, '_> {
         let plan = self.plan;
         let (lo, hi) = (self.e.b.tile_lo(), self.e.b.tile_hi());
         let unit = self.e.b.begin_for(lo, hi, 1);
-        let blocks = self.e.b.i64(plan.blocks);
-        let (mut left, block) = (self.e.b.div(unit, blocks), self.e.b.rem(unit, blocks));
+        let (blocks, splits) = (self.e.b.i64(plan.blocks), self.e.b.i64(plan.splits));
+        let (part, left) = (self.e.b.rem(unit, splits), self.e.b.div(unit, splits));
+        let (mut left, block) = (self.e.b.div(left, blocks), self.e.b.rem(left, blocks));
         for (k, v) in plan.conv.batch.iter().enumerate().rev() {
             let n = self.e.int(extent(*v));
             let at = if k == 0 { left } else { self.e.b.rem(left, n) };
@@ -317,12 +321,15 @@ impl Gen<'_, '_> {
         }
         let size = self.e.b.i64(plan.block);
         let first = self.e.b.mul(block, size);
+        let size = self.e.b.i64(plan.conv.outputs / plan.splits);
+        let from = self.e.b.mul(part, size);
+        let channels = (from, self.e.b.add(from, size));
         self.transform_inputs(first);
-        self.multiply();
-        self.transform_products(first);
+        self.multiply(channels);
+        self.transform_products(first, channels);
         self.e.b.end();
         let batches: Vec<Int> = plan.conv.batch.iter().map(|v| extent(*v)).collect();
-        Int::product(&batches) * plan.blocks
+        Int::product(&batches) * plan.blocks * plan.splits
     }
 
     /// The place of tile `t`.
@@ -413,8 +420,8 @@ impl Gen<'_, '_> {
         }
     }
 
-    /// The matrix products, one a point.
-    fn multiply(&mut self) {
+    /// The matrix products, one a point, for a range of output channels.
+    fn multiply(&mut self, (first, last): (Reg, Reg)) {
         let plan = self.plan;
         let c = &plan.conv;
         let points = (plan.how.points * plan.how.points) as i64;
@@ -422,16 +429,16 @@ impl Gen<'_, '_> {
         let b = &mut self.e.b;
         let (zero, points) = (b.i64(0), b.i64(points));
         let p = b.begin_for(zero, points, 1);
-        let columns = b.i64(c.outputs / width);
-        let j = b.begin_for(zero, columns, 1);
+        let (columns, each) = (b.i64(c.outputs / width), b.i64(width));
+        let (first, last) = (b.div(first, each), b.div(last, each));
+        let j = b.begin_for(first, last, 1);
         let which = b.mul(p, columns);
         let which = b.add(which, j);
         let size = b.i64(c.inputs * width);
         let from = b.mul(which, size);
         let (ins, outs) = (b.i64(plan.block * c.inputs), b.i64(plan.block * c.outputs));
         let (left, right) = (b.mul(p, ins), b.mul(p, outs));
-        let width = b.i64(width);
-        let column = b.mul(j, width);
+        let column = b.mul(j, each);
         let right = b.add(right, column);
         let whole = plan.block - plan.block % plan.mr;
         let end = b.i64(whole);
@@ -485,7 +492,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    fn transform_products(&mut self, first: Reg) {
+    fn transform_products(&mut self, first: Reg, (from_channel, to_channel): (Reg, Reg)) {
         let (plan, how) = (self.plan, self.plan.how);
         let (c, n, m) = (&plan.conv, how.points, how.m as i64);
         let all = c.tiles(m).iter().product::<i64>();
@@ -497,7 +504,7 @@ impl Gen<'_, '_> {
         let tile = self.tile(t);
         let channels = self.e.b.i64(c.outputs);
         let row = self.e.b.mul(tt, channels);
-        let o = self.e.b.begin_for(zero, channels, plan.lanes);
+        let o = self.e.b.begin_for(from_channel, to_channel, plan.lanes);
         self.e.vars.insert(c.channel, o);
         let from = self.e.b.add(row, o);
         for i in 0..m {
