@@ -151,7 +151,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     // Before more than asked for is measured.
     let peak_resident_bytes = peak_resident();
-    let profile = if args.profile { Some(Profile::of(&model, &inputs, &threads, steady.len().min(1000))?) } else { None };
+    let profile =
+        if args.profile { Some(Profile::of(&model, &inputs, &threads, steady.len().min(1000))?) } else { None };
     if let Some(path) = &args.trace {
         trace::write(path, &model, &inputs, &threads, steady.len().min(TRACED))?;
     }

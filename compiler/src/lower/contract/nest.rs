@@ -1,7 +1,7 @@
 //! The loops around the tiles: work units, blocks, tails.
 
 use super::form::extent;
-use super::schedule::{Group, Schedule, groups, guess, guess_product};
+use super::schedule::{Group, NARROW, Schedule, groups, guess, guess_product};
 use super::target::Target;
 use super::tile::Gen;
 use crate::kernel::ir::{Cmp, Reg};
@@ -142,14 +142,7 @@ impl Gen<'_> {
     }
 
     /// Opens level `k`; `rows` and `columns` are their blocks once they are chosen.
-    fn level(
-        &mut self,
-        nest: &Nest,
-        k: usize,
-        at: &[Reg],
-        rows: Option<(Reg, Reg)>,
-        columns: Option<(Reg, Reg)>,
-    ) {
+    fn level(&mut self, nest: &Nest, k: usize, at: &[Reg], rows: Option<(Reg, Reg)>, columns: Option<(Reg, Reg)>) {
         let Some(level) = nest.levels.get(k).copied() else {
             let (Some(rows), Some((first, end))) = (rows, columns) else { unreachable!("each nest has both") };
             return self.columns(first, end, rows);
@@ -226,12 +219,15 @@ impl Gen<'_> {
         }
         // A width not known before the run: whole tiles, whole vectors, single columns.
         let mut from = first;
-        let mut steps = vec![width, i64::from(lanes), 1];
+        let mut steps = vec![width, i64::from(lanes)];
+        while let Some(last) = steps.last().copied().filter(|n| *n > 1) {
+            steps.push(if last > NARROW { last / 4 } else { 1 });
+        }
         steps.dedup();
         for step in steps {
             let last = self.whole(from, end, step);
             let i = self.e.b.begin_for(from, last, step);
-            self.rows_of(rows, i, &groups(step, step, if step == 1 { 1 } else { lanes }));
+            self.rows_of(rows, i, &groups(step, step, lanes.min(step as u16)));
             self.e.b.end();
             from = last;
         }

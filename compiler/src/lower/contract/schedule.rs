@@ -50,13 +50,19 @@ pub(super) struct Group {
     pub first: u16,
 }
 
+/// Vectors of so many lanes have no shorter tails.
+pub(super) const NARROW: i64 = 4;
+
 /// The groups of `width` new columns that end at column `end` of all.
 pub(super) fn groups(width: i64, end: i64, lanes: u16) -> Vec<Group> {
     let l = i64::from(lanes);
     let whole = width / l;
     let mut out: Vec<Group> = (0..whole).map(|g| Group { at: g * l, lanes, first: 0 }).collect();
     let rest = width - whole * l;
-    if rest > 0 && end >= l {
+    if rest > 0 && l > NARROW {
+        // Wide vectors have tails of any length.
+        out.push(Group { at: whole * l, lanes: rest as u16, first: 0 });
+    } else if rest > 0 && end >= l {
         out.push(Group { at: width - l, lanes, first: (l - rest) as u16 });
     } else {
         out.extend((0..rest).map(|k| Group { at: whole * l + k, lanes: 1, first: 0 }));
