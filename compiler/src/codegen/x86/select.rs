@@ -69,7 +69,7 @@ pub(super) struct Sel<'k> {
 }
 
 /// Lines within which a value that was loaded is kept for its next user.
-const NEAR: usize = 6;
+const NEAR: usize = 24;
 
 /// Bytes of a vector register.
 const VECTOR: u16 = 64;
