@@ -114,12 +114,9 @@ impl Form {
     /// Orders the reduced indices as the elements of an operand that is read as it lies: the sum is the same in any order.
     fn order_terms(&mut self) {
         let Some(op) = self.ops.iter().find(|op| op.data.is_none()) else { return };
-        let step = |k: VarId| coef(op.flat, k).and_then(|c| c.as_const()).map(i64::abs);
-        let mut steps: Vec<(i64, VarId)> = vec![];
-        for k in &self.ks {
-            let Some(step) = step(*k) else { return };
-            steps.push((step, *k));
-        }
+        // A step that is not known is that of an axis outside of others.
+        let step = |k: VarId| coef(op.flat, k).and_then(|c| c.as_const()).map_or(i64::MAX, i64::abs);
+        let mut steps: Vec<(i64, VarId)> = self.ks.iter().map(|k| (step(*k), *k)).collect();
         steps.sort_by_key(|(step, _)| core::cmp::Reverse(*step));
         self.ks = steps.into_iter().map(|(_, k)| k).collect();
     }
