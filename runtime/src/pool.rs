@@ -1,9 +1,13 @@
 //! Threads that share the work units of kernel calls.
 //!
 //! A pool of `n` threads has `n - 1` workers; the thread that runs a plan is the other one. It *posts* a call, takes
-//! chunks of its units from one counter like everybody, *closes* the call when none are left, and waits for the workers
-//! that are still inside. A worker that is late (asleep, or not scheduled) finds the call closed and is not waited for.
+//! chunks of its units like everybody, *closes* the call when none are left, and waits for the workers that are still
+//! inside. A worker that is late (asleep, or not scheduled) finds the call closed and is not waited for.
 //! Workers look out for the next call for [`SPIN`], for kernels follow one another quickly, and then sleep.
+//!
+//! Each thread begins with a share of the units that is its own, the same part of each call, for neighbouring units mostly
+//! write neighbouring memory and the next kernel reads it in that order: it finds much of it in its own cache. Then it
+//! takes what is left of the others' shares, so that threads end together even if some are slower or came late.
 //!
 //! The pool is the program's own, not one that the caller lends (rayon's, say): what is shared here takes microseconds, so
 //! that the way from one call to the next must be a few loads and stores, and a general pool has queues, boxed closures
@@ -23,7 +27,7 @@
 //! - *Sleep*: a worker counts itself in `sleepers`, then looks at `state` once more; posting stores `state`, then looks at
 //!   `sleepers`. Both are sequentially consistent, so one of them sees the other. The worker does this holding `door`,
 //!   which it gives up only in `wait`, and who saw a sleeper takes `door` before `notify`: no wake-up is lost.
-//! - The counter of units is relaxed: it only divides them. What they compute is ordered by joining and leaving.
+//! - The counters of units are relaxed: they only divide them. What they compute is ordered by joining and leaving.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -100,7 +104,7 @@ impl Pool {
         if threads > MOST {
             return Err(fail);
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(threads));
         let mut pool =
             Pool { shared, workers: Vec::new(), lanes: Mutex::new(Lanes::default()), running: AtomicUsize::new(0) };
         for number in 0..threads - 1 {
@@ -195,12 +199,14 @@ impl Pool {
         let units = job.units();
         let (start, stride) = lanes.memory();
         let grain = (LEAST_CHUNK / i64::from(job.unit_work().max(1))).max(1);
-        let threads = helpers as i64 + 1;
+        let threads = helpers + 1;
         let call = Call { job: core::ptr::from_ref(job).cast(), start, stride, units, grain, threads };
         // SAFETY: the last call was closed, so nobody is inside, and none can join until `state` is stored. `lanes` is
         // held, so nobody else posts.
         unsafe { *shared.call.get() = call };
-        shared.next.0.store(0, Relaxed);
+        for (share, next) in shared.next.iter().take(threads).enumerate() {
+            next.0.store(call.first_of(share) as usize, Relaxed);
+        }
         shared.status.store(0, Relaxed);
         shared.limit.store(helpers, Relaxed);
         let epoch = (shared.state.load(Relaxed) / EPOCH).wrapping_add(1).wrapping_mul(EPOCH);
@@ -210,7 +216,7 @@ impl Pool {
         }
         // SAFETY: the one lane of this thread. `lanes` keeps every other session of the pool out; one session runs one
         // plan at a time.
-        shared.take(&call, &mut unsafe { job.own_lane() });
+        shared.take(&call, 0, &mut unsafe { job.own_lane() });
         shared.close();
         shared.status.load(Relaxed)
     }
@@ -223,8 +229,8 @@ struct Shared {
     /// Most workers inside of the call.
     limit: AtomicUsize,
     status: AtomicU32,
-    /// First unit that nobody has taken.
-    next: Apart,
+    /// First unit of each share that nobody has taken.
+    next: Vec<Apart>,
     sleepers: AtomicUsize,
     door: Mutex<()>,
     /// For workers: a call is posted, or the pool ends.
@@ -248,7 +254,20 @@ struct Call {
     units: i64,
     /// Least units of a chunk.
     grain: i64,
-    threads: i64,
+    /// Number of shares.
+    threads: usize,
+}
+
+impl Call {
+    /// First unit of a share, a multiple of [`ROUND`] where shares are large.
+    fn first_of(&self, share: usize) -> i64 {
+        if share >= self.threads {
+            return self.units;
+        }
+        // Sizes of memory and of pools are such that this fits.
+        let first = (self.units as i128 * share as i128 / self.threads as i128) as i64;
+        if self.units / self.threads as i64 > ROUND { first - first % ROUND } else { first }
+    }
 }
 
 // SAFETY: `call` is written only by who holds `lanes`, while nobody is inside, and read only by those inside. The
@@ -257,8 +276,8 @@ unsafe impl Sync for Shared {}
 // SAFETY: as above; nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
 
-impl Default for Shared {
-    fn default() -> Shared {
+impl Shared {
+    fn new(threads: usize) -> Shared {
         let none: *mut u8 = core::ptr::null_mut();
         let call = Call { job: none.cast(), start: none, stride: 0, units: 0, grain: 1, threads: 1 };
         Shared {
@@ -266,7 +285,7 @@ impl Default for Shared {
             call: UnsafeCell::new(call),
             limit: AtomicUsize::new(0),
             status: AtomicU32::new(0),
-            next: Apart(AtomicUsize::new(0)),
+            next: (0..threads).map(|_| Apart(AtomicUsize::new(0))).collect(),
             sleepers: AtomicUsize::new(0),
             door: Mutex::new(()),
             posted: Condvar::new(),
@@ -276,37 +295,44 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// Takes and computes chunks until none are left, or one fails.
-    ///
-    /// Half of a thread's share of what is left: few calls in the beginning, small ones at the end, so that threads end
-    /// together even if some are slower or came late.
-    fn take(&self, call: &Call, lane: &mut Lane<'_>) {
-        let next = &self.next.0;
-        let mut at = next.load(Relaxed);
-        loop {
-            let left = call.units.saturating_sub(at as i64);
-            if left <= 0 {
-                return;
-            }
-            let mut count = (left / (2 * call.threads)).max(call.grain);
-            if count > ROUND {
-                count -= count % ROUND;
-            }
-            let count = count.min(left);
-            let to = at as i64 + count;
-            match next.compare_exchange_weak(at, to as usize, Relaxed, Relaxed) {
-                Err(now) => at = now,
-                Ok(from) => {
-                    // SAFETY: inside of the call's units, and taken by this thread alone. The call is open, or it waits
-                    // until this thread leaves.
-                    let status = unsafe { lane.call(from as i64, to) };
-                    if status != 0 {
-                        self.status.store(status, Relaxed);
-                        next.store(call.units as usize, Relaxed);
+    /// Takes and computes chunks until none are left, or one fails: first of share `own`, then of the following ones.
+    fn take(&self, call: &Call, own: usize, lane: &mut Lane<'_>) {
+        for share in (own..call.threads).chain(0..own) {
+            let Some(Apart(next)) = self.next.get(share) else { return };
+            let end = call.first_of(share + 1);
+            let mut at = next.load(Relaxed);
+            loop {
+                let left = end - at as i64;
+                if left <= 0 {
+                    break;
+                }
+                // Few calls in the beginning, small ones at the end.
+                let mut count = (left / 4).max(call.grain);
+                if count > ROUND {
+                    count -= count % ROUND;
+                }
+                let to = at as i64 + count.min(left);
+                match next.compare_exchange_weak(at, to as usize, Relaxed, Relaxed) {
+                    Err(now) => at = now,
+                    Ok(from) => {
+                        // SAFETY: inside of the call's units, and taken by this thread alone. The call is open, or it
+                        // waits until this thread leaves.
+                        let status = unsafe { lane.call(from as i64, to) };
+                        if status != 0 {
+                            return self.fail(call, status);
+                        }
+                        at = next.load(Relaxed);
                     }
-                    at = next.load(Relaxed);
                 }
             }
+        }
+    }
+
+    /// Notes a failure; units that nobody has taken are left out.
+    fn fail(&self, call: &Call, status: u32) {
+        self.status.store(status, Relaxed);
+        for next in self.next.iter().take(call.threads) {
+            next.0.store(call.units as usize, Relaxed);
         }
     }
 
@@ -388,7 +414,8 @@ impl Shared {
             },
         };
         if let Some(mut lane) = job.lane(memory) {
-            self.take(&call, &mut lane);
+            // The same share in each call, if all threads take part.
+            self.take(&call, (number + 1) % call.threads, &mut lane);
         }
     }
 
