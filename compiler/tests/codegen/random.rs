@@ -270,7 +270,8 @@ pub(crate) fn call(kernel: &Kernel, seed: u64) -> Call {
 
 #[test]
 fn random_kernels_agree_with_the_interpreter() {
-    for seed in 0..250 {
+    let seeds = std::env::var("SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(250);
+    for seed in 0..seeds {
         let kernel = make(seed);
         let call = call(&kernel, seed);
         agree(&kernel, &call);

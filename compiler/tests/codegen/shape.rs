@@ -2,12 +2,14 @@
 
 use crate::control::agree;
 use crate::host::{Call, targets};
+use crate::{lanes, random};
 use graphmend_compiler::codegen::{CodegenError, Isa, Target, asm_text, compile, loop_spills};
 use graphmend_compiler::dtype::DType;
 use graphmend_compiler::kernel::builder::Builder;
 use graphmend_compiler::kernel::ir::*;
 use graphmend_compiler::kernel::text::parse;
 use graphmend_targets::{Arch, Features, lookup};
+use iced_x86::{Decoder, DecoderOptions};
 
 fn target(name: &str) -> Target {
     Target::from(&lookup(name).unwrap_or_else(|| panic!("no target {name}")))
@@ -24,32 +26,37 @@ enum Broadcast {
     Load,
 }
 
-/// `c[rows][cols] = sum over k of a[k][rows] * b[k][cols]` over packed panels, all sums in registers.
+/// `c[rows][cols] = sum over k of a[k][rows] * b[k][cols]` over packed panels, all sums in registers of four lanes.
 fn gemm(k: i64, rows: usize, cols: usize, how: Broadcast) -> Kernel {
+    wide_gemm(k, rows, cols, 4, how)
+}
+
+/// The same with vectors of any number of lanes.
+fn wide_gemm(k: i64, rows: usize, cols: usize, lanes: usize, how: Broadcast) -> Kernel {
     let param = |access| BufParam { dtype: DType::F32, access };
     let bufs = vec![param(Access::Read), param(Access::Read), param(Access::Write)];
     let mut b = Builder::new("gemm", bufs, 0, false);
-    let f4 = Type { elem: DType::F32, lanes: 4 };
-    let sums: Vec<Vec<Var>> = (0..rows).map(|_| (0..cols / 4).map(|_| b.var(f4)).collect()).collect();
+    let vector = Type { elem: DType::F32, lanes: lanes as u16 };
+    let sums: Vec<Vec<Var>> = (0..rows).map(|_| (0..cols / lanes).map(|_| b.var(vector)).collect()).collect();
     let (zero, bound) = (b.i64(0), b.i64(k));
     b.for_(zero, bound, 1, |b, p| {
         let (step_a, step_b) = (b.i64(rows as i64), b.i64(cols as i64));
         let (ia, ib) = (b.mul(p, step_a), b.mul(p, step_b));
-        let right: Vec<Reg> = (0..cols / 4).map(|j| b.load(Buf(1), ib, 4 * j as i64, 4)).collect();
+        let right: Vec<Reg> = (0..cols / lanes).map(|j| b.load(Buf(1), ib, (lanes * j) as i64, lanes as u16)).collect();
         let left: Vec<Reg> = match how {
             Broadcast::Load => Vec::new(),
             _ => (0..rows / 4).map(|i| b.load(Buf(0), ia, 4 * i as i64, 4)).collect(),
         };
         for (i, row) in sums.iter().enumerate() {
             let factor = match how {
-                Broadcast::Shuffle => b.shuffle(left[i / 4], left[i / 4], vec![i as u16 % 4; 4]),
+                Broadcast::Shuffle => b.shuffle(left[i / 4], left[i / 4], vec![i as u16 % 4; lanes]),
                 Broadcast::Extract => {
                     let lane = b.extract(left[i / 4], i as u16 % 4);
-                    b.splat(lane, 4)
+                    b.splat(lane, lanes as u16)
                 }
                 Broadcast::Load => {
                     let scalar = b.load(Buf(0), ia, i as i64, 1);
-                    b.splat(scalar, 4)
+                    b.splat(scalar, lanes as u16)
                 }
             };
             for (sum, right) in row.iter().zip(&right) {
@@ -62,7 +69,7 @@ fn gemm(k: i64, rows: usize, cols: usize, how: Broadcast) -> Kernel {
     for (i, row) in sums.iter().enumerate() {
         for (j, sum) in row.iter().enumerate() {
             let value = b.get(*sum);
-            b.store(Buf(2), zero, (cols * i + 4 * j) as i64, value);
+            b.store(Buf(2), zero, (cols * i + lanes * j) as i64, value);
         }
     }
     b.finish()
@@ -152,9 +159,9 @@ fn x86_fuses_multiplies_into_registers() {
 
 #[test]
 fn a_maximum_with_a_constant_is_one_instruction_on_x86() {
-    for (name, maximum) in [("x86-64", "maxps"), ("x86-64-v3", "vmaxps")] {
+    for (name, maximum, times) in [("x86-64", "maxps", 2), ("x86-64-v3", "vmaxps", 1)] {
         let text = asm_text(&elementwise(), target(name)).unwrap();
-        assert_eq!(count(&text, maximum), 2, "{text}");
+        assert_eq!(count(&text, maximum), times, "{text}");
         assert_eq!(count(&text, "cmp"), 2, "only the loop's tests: {text}");
     }
 }
@@ -183,7 +190,7 @@ fn products_of_bytes_multiply_in_sixteen_bits() {
         %10: i32x16 = get v0 store b2[%1] = %10 }";
     let kernel = parse(text).unwrap_or_else(|error| panic!("{error}"));
     let text = asm_text(&kernel, target("x86-64-v3")).unwrap();
-    assert_eq!((count(&text, "vpmullw"), count(&text, "vpmulld")), (2, 0), "{text}");
+    assert_eq!((count(&text, "vpmaddwd"), count(&text, "vpmulld")), (2, 0), "{text}");
     // aarch64 adds the widened products; RISC-V widens as it adds.
     let text = asm_text(&kernel, target("rv64gcv")).unwrap();
     assert_eq!(count(&text, "vwadd.wv"), 4, "{text}");
@@ -201,6 +208,39 @@ fn tiles_that_do_not_fit_the_registers_are_noticed() {
     ] {
         let spills = loop_spills(&gemm(100, rows, cols, Broadcast::Load), target(name)).unwrap();
         assert_eq!(spills == 0, fits, "{name}: {spills} for {rows}x{cols}");
+    }
+}
+
+#[test]
+fn wide_tiles_stay_in_the_registers_of_x86() {
+    for (name, rows, cols, lanes) in [
+        ("x86-64-v3", 6, 16, 8),
+        ("x86-64-v3", 4, 24, 8),
+        ("n100", 12, 8, 8),
+        ("x86-64-v4", 14, 32, 16),
+        ("znver4", 8, 48, 16),
+    ] {
+        let kernel = wide_gemm(100, rows, cols, lanes, Broadcast::Load);
+        assert_eq!(loop_spills(&kernel, target(name)).unwrap(), 0, "{name}: {rows}x{cols}");
+        let text = asm_text(&kernel, target(name)).unwrap();
+        assert_eq!(count(&text, "vfmadd"), rows * cols / lanes, "{text}");
+    }
+}
+
+#[test]
+fn code_for_avx2_needs_nothing_beyond() {
+    let wide = wide_gemm(9, 8, 16, 8, Broadcast::Shuffle);
+    for kernel in (0..60).map(random::make).chain(lanes::kernels()).chain([wide, elementwise()]) {
+        let target = target("x86-64-v3");
+        // As many instructions as there are lines: constants follow.
+        let count = asm_text(&kernel, target).unwrap().lines().count();
+        let compiled = compile(&kernel, target).unwrap();
+        for instruction in Decoder::new(64, &compiled.code, DecoderOptions::NONE).iter().take(count) {
+            for feature in instruction.cpuid_features() {
+                let name = format!("{feature:?}");
+                assert!(!name.starts_with("AVX512") && !name.starts_with("AVX_"), "{instruction} in\n{kernel}");
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! used least often for its length goes to the stack (or is made again where it is needed), and all is tried anew.
 
 use super::inst::{Body, Class, Inst, Line, Mem, Opnd, Role, Size, V};
+use super::isa::Isa;
 use super::live::{self, Segment};
 use iced_x86::{Code, Mnemonic, Register};
 
@@ -35,18 +36,17 @@ pub(super) struct Allocation {
     pub(super) slots: u32,
 }
 
-/// Gives every virtual register a real one, rewriting `body` where values must go to the stack. `vectors` is the number
-/// of vector registers.
-pub(super) fn allocate(body: &mut Body, vectors: usize) -> Result<Allocation, String> {
+/// Gives every virtual register a real one, rewriting `body` where values must go to the stack.
+pub(super) fn allocate(body: &mut Body, isa: Isa) -> Result<Allocation, String> {
     let mut slots = 0;
     let first_temporary = body.classes.len();
     // Each round that fails takes values out; what takes their place lives for one line.
     for _ in 0..100 {
-        match attempt(body, vectors, first_temporary)? {
+        match attempt(body, isa.registers, first_temporary)? {
             Ok(regs) => return Ok(Allocation { regs, slots }),
             Err(spilled) => {
                 for v in spilled {
-                    spill(body, v, &mut slots);
+                    spill(body, isa, v, &mut slots);
                 }
             }
         }
@@ -169,11 +169,11 @@ impl File {
 }
 
 /// A copy between a register and a stack slot.
-fn slot_move(class: Class, v: V, slot: u32, store: bool) -> Inst {
+fn slot_move(isa: Isa, class: Class, v: V, slot: u32, store: bool) -> Inst {
     let mem = Opnd::Mem(Mem::frame(slot));
     let (reg, load_op, store_op) = match class {
         Class::Gpr => (Opnd::Reg(v, Size::Q), Code::Mov_r64_rm64.into(), Code::Mov_rm64_r64.into()),
-        Class::Vec => (Opnd::Reg(v, Size::Z), Mnemonic::Vmovups.into(), Mnemonic::Vmovups.into()),
+        Class::Vec => (Opnd::Reg(v, isa.full()), Mnemonic::Vmovups.into(), Mnemonic::Vmovups.into()),
         Class::Mask => (Opnd::Reg(v, Size::K), Mnemonic::Kmovq.into(), Mnemonic::Kmovq.into()),
     };
     let (opcode, role, ops): (super::inst::Opcode, _, _) =
@@ -182,7 +182,7 @@ fn slot_move(class: Class, v: V, slot: u32, store: bool) -> Inst {
 }
 
 /// Keeps `v` on the stack, or makes it again wherever it is used.
-fn spill(body: &mut Body, v: V, slots: &mut u32) {
+fn spill(body: &mut Body, isa: Isa, v: V, slots: &mut u32) {
     let class = body.classes[v.0 as usize];
     let again = body.again.get(&v).cloned();
     let slot = *slots;
@@ -214,14 +214,14 @@ fn spill(body: &mut Body, v: V, slots: &mut u32) {
                     make.replace(v, temporary);
                     make
                 }
-                None => slot_move(class, temporary, slot, false),
+                None => slot_move(isa, class, temporary, slot, false),
             };
             body.push(Line::Inst(load), depth);
         }
         inst.replace(v, temporary);
         body.push(Line::Inst(inst), depth);
         if written {
-            body.push(Line::Inst(slot_move(class, temporary, slot, true)), depth);
+            body.push(Line::Inst(slot_move(isa, class, temporary, slot, true)), depth);
         }
     }
 }

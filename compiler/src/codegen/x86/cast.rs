@@ -23,13 +23,7 @@ impl Sel<'_> {
             (Class::Vec, DType::Bool) => {
                 let mut zero = self.constant(a.ty, 0);
                 self.complete(&mut zero);
-                let masks = self.compare_lanes(Cmp::Ne, a, &zero);
-                if a.ty.lanes > 1 {
-                    return Ok(masks);
-                }
-                let out = self.gpr(Mnemonic::Kmovd, Size::D, &[Opnd::Reg(masks.parts[0], Size::K)]);
-                self.update(Mnemonic::And, out, Size::D, &[Opnd::Imm(1)]);
-                Ok(self.scalar_value(DType::Bool, out))
+                Ok(self.compare_values(Cmp::Ne, a, &zero))
             }
             _ if from.is_float() && a.ty.lanes == 1 && !to.is_float() => self.scalar_to_int(to, a),
             _ if from.is_float() && to.is_float() => Ok(self.float_to_float(to, a)),
@@ -58,6 +52,10 @@ impl Sel<'_> {
                 let zero = Opnd::Reg(zero, Size::X);
                 // Below 32 bits all values are numbers of 32 signed ones.
                 let unsigned = !from.is_signed() && from.size() >= 4;
+                if unsigned && !self.isa.evex {
+                    let part = self.unsigned_to_float(from, to, v);
+                    return Ok(self.scalar_value(to, part));
+                }
                 let mnemonic = match (to, unsigned) {
                     (DType::F32, false) => Mnemonic::Vcvtsi2ss,
                     (DType::F32, true) => Mnemonic::Vcvtusi2ss,
@@ -111,8 +109,10 @@ impl Sel<'_> {
                 Some(high) if count > a.per => {
                     let (mnemonic, size, from) = match a.per as usize * bytes {
                         32 => (Mnemonic::Vinserti64x4, Size::Z, Size::Y),
-                        16 => (Mnemonic::Vinserti32x4, Size::Y, Size::X),
-                        _ => (Mnemonic::Vpunpcklqdq, Size::X, Size::X),
+                        16 if self.isa.evex => (Mnemonic::Vinserti32x4, Size::Y, Size::X),
+                        16 => (Mnemonic::Vinserti128, Size::Y, Size::X),
+                        8 => (Mnemonic::Vpunpcklqdq, Size::X, Size::X),
+                        _ => (Mnemonic::Vpunpckldq, Size::X, Size::X),
                     };
                     let sources = [Opnd::Reg(low, size), Opnd::Reg(*high, from), Opnd::Imm(1)];
                     let sources = if size == Size::X { &sources[..2] } else { &sources[..] };
@@ -130,19 +130,19 @@ impl Sel<'_> {
         match (at, bytes) {
             (0, _) => v,
             (_, 32) => self.vec(Mnemonic::Vextracti64x4, Size::Y, &[Opnd::Reg(v, Size::Z), Opnd::Imm(1)]),
-            (_, 16) => {
-                let z = Opnd::Reg(v, Size::Z);
-                self.vec(Mnemonic::Vextracti32x4, Size::X, &[z, Opnd::Imm(at as i64 / 16)])
-            }
+            (_, 16) => self.quarter(v, at as u16 / 16),
             _ => {
-                let to = self.upper(v, at / 16 * 16, 16);
+                let to = self.quarter(v, at as u16 / 16);
+                if at % 16 == 0 {
+                    return to;
+                }
                 self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(to, Size::X), Opnd::Imm(at as i64 % 16)])
             }
         }
     }
 
     /// Applies a conversion to each part, both sides cut as the wider of the two types is.
-    fn convert(&mut self, to: DType, a: &Val, mut f: impl FnMut(&mut Self, V, u16) -> V) -> Val {
+    pub(super) fn convert(&mut self, to: DType, a: &Val, mut f: impl FnMut(&mut Self, V, u16) -> V) -> Val {
         let ty = a.ty.with_elem(to);
         let per = self.per(to).min(a.per);
         let mut parts = vec![];
@@ -193,6 +193,9 @@ impl Sel<'_> {
     }
 
     fn part_to_ints(&mut self, from: DType, to: DType, v: V, lanes: u16) -> V {
+        if !self.isa.evex {
+            return self.ints_of_floats(from, to, v, lanes);
+        }
         let (bytes, out_bytes) = (from.size(), to.size());
         let (size, out) = (Self::size(lanes, bytes), Self::size(lanes, out_bytes));
         // Registers of the conversion: half of the wider one on the narrower side.
@@ -240,25 +243,56 @@ impl Sel<'_> {
             (true, _) => (self.resize(DType::I32, a), DType::I32),
             _ => (a.clone(), from),
         };
-        self.convert(to, &a, |s, v, lanes| {
-            let (size, out) = (Self::size(lanes, from.size()), Self::size(lanes, to.size()));
-            let (size, out) = match (from.size(), to.size()) {
-                (4, 8) => (half_size(out), out),
-                (8, 4) => (size, half_size(size)),
-                _ => (size, out),
-            };
-            let mnemonic = match (from, to) {
-                (DType::I32, DType::F32) => Mnemonic::Vcvtdq2ps,
-                (DType::U32, DType::F32) => Mnemonic::Vcvtudq2ps,
-                (DType::I64, DType::F32) => Mnemonic::Vcvtqq2ps,
-                (_, DType::F32) => Mnemonic::Vcvtuqq2ps,
-                (DType::I32, _) => Mnemonic::Vcvtdq2pd,
-                (DType::U32, _) => Mnemonic::Vcvtudq2pd,
-                (DType::I64, _) => Mnemonic::Vcvtqq2pd,
-                _ => Mnemonic::Vcvtuqq2pd,
-            };
-            s.vec(mnemonic, out, &[Opnd::Reg(v, size)])
-        })
+        self.convert(to, &a, |s, v, lanes| s.part_to_floats(from, to, v, lanes))
+    }
+
+    /// Integers of 32 or 64 bits to floats.
+    pub(super) fn part_to_floats(&mut self, from: DType, to: DType, v: V, lanes: u16) -> V {
+        if !self.isa.evex {
+            return self.floats_of_ints(from, to, v, lanes);
+        }
+        let (size, out) = (Self::size(lanes, from.size()), Self::size(lanes, to.size()));
+        let (size, out) = match (from.size(), to.size()) {
+            (4, 8) => (half_size(out), out),
+            (8, 4) => (size, half_size(size)),
+            _ => (size, out),
+        };
+        let mnemonic = match (from, to) {
+            (DType::I32, DType::F32) => Mnemonic::Vcvtdq2ps,
+            (DType::U32, DType::F32) => Mnemonic::Vcvtudq2ps,
+            (DType::I64, DType::F32) => Mnemonic::Vcvtqq2ps,
+            (_, DType::F32) => Mnemonic::Vcvtuqq2ps,
+            (DType::I32, _) => Mnemonic::Vcvtdq2pd,
+            (DType::U32, _) => Mnemonic::Vcvtudq2pd,
+            (DType::I64, _) => Mnemonic::Vcvtqq2pd,
+            _ => Mnemonic::Vcvtuqq2pd,
+        };
+        self.vec(mnemonic, out, &[Opnd::Reg(v, size)])
+    }
+
+    /// A scalar of 32 or 64 unsigned bits by way of a signed conversion.
+    fn unsigned_to_float(&mut self, from: DType, to: DType, v: V) -> V {
+        let zero = self.splat_constant(0, 4);
+        let zero = Opnd::Reg(zero, Size::X);
+        let mnemonic = if to == DType::F32 { Mnemonic::Vcvtsi2ss } else { Mnemonic::Vcvtsi2sd };
+        if from == DType::U32 {
+            let wide = self.gpr(Code::Mov_r32_rm32, Size::D, &[Opnd::Reg(v, Size::D)]);
+            return self.vec(mnemonic, Size::X, &[zero, Opnd::Reg(wide, Size::Q)]);
+        }
+        // Where the top bit is set, half of it, whose last bit says whether any bit was lost, is converted and doubled.
+        let half = self.copy(v);
+        self.update(Mnemonic::Shr, half, Size::Q, &[Opnd::Imm(1)]);
+        let last = self.copy(v);
+        self.update(Mnemonic::And, last, Size::D, &[Opnd::Imm(1)]);
+        self.update(Code::Or_r64_rm64, half, Size::Q, &[Opnd::Reg(last, Size::Q)]);
+        let half = self.vec(mnemonic, Size::X, &[zero, Opnd::Reg(half, Size::Q)]);
+        let half = Opnd::Reg(half, Size::X);
+        let double = self.vec(of(to, Mnemonic::Vaddps, Mnemonic::Vaddpd), Size::X, &[half, half]);
+        let small = self.vec(mnemonic, Size::X, &[zero, Opnd::Reg(v, Size::Q)]);
+        let top = self.copy(v);
+        self.update(Mnemonic::Shr, top, Size::Q, &[Opnd::Imm(63)]);
+        let mask = self.mask_of_bool(top);
+        self.blend_part(to, Size::X, mask, double, small)
     }
 
     /// Integers of another size; narrower ones wrap.
@@ -268,38 +302,51 @@ impl Sel<'_> {
         if from.size() == to.size() {
             return self.value(ty, a.parts.clone());
         }
-        let signed = from.is_signed();
-        let mnemonic = match (from.size(), to.size()) {
+        self.convert(to, a, |s, v, lanes| match from.size() < to.size() {
+            true => s.widen_part(from.is_signed(), from.size(), to.size(), v, lanes),
+            false => s.narrow_part(from.size(), to.size(), v, lanes),
+        })
+    }
+
+    /// Integers of `from` bytes extended to `to` bytes.
+    pub(super) fn widen_part(&mut self, signed: bool, from: usize, to: usize, v: V, lanes: u16) -> V {
+        let mnemonic = match (from, to) {
             (1, 2) if signed => Mnemonic::Vpmovsxbw,
             (1, 2) => Mnemonic::Vpmovzxbw,
             (1, 4) if signed => Mnemonic::Vpmovsxbd,
             (1, 4) => Mnemonic::Vpmovzxbd,
             (1, _) if signed => Mnemonic::Vpmovsxbq,
             (1, _) => Mnemonic::Vpmovzxbq,
-            (2, 1) => Mnemonic::Vpmovwb,
             (2, 4) if signed => Mnemonic::Vpmovsxwd,
             (2, 4) => Mnemonic::Vpmovzxwd,
             (2, _) if signed => Mnemonic::Vpmovsxwq,
             (2, _) => Mnemonic::Vpmovzxwq,
+            _ if signed => Mnemonic::Vpmovsxdq,
+            _ => Mnemonic::Vpmovzxdq,
+        };
+        let wide = Self::size(lanes, to);
+        self.vec(mnemonic, wide, &[Opnd::Reg(v, parted(wide, to / from))])
+    }
+
+    /// Integers of `from` bytes cut down to `to` bytes.
+    pub(super) fn narrow_part(&mut self, from: usize, to: usize, v: V, lanes: u16) -> V {
+        if !self.isa.evex {
+            return self.narrow_by_shuffle(from, to, v, lanes);
+        }
+        let mnemonic = match (from, to) {
+            (2, _) => Mnemonic::Vpmovwb,
             (4, 1) => Mnemonic::Vpmovdb,
-            (4, 2) => Mnemonic::Vpmovdw,
-            (4, _) if signed => Mnemonic::Vpmovsxdq,
-            (4, _) => Mnemonic::Vpmovzxdq,
-            (8, 1) => Mnemonic::Vpmovqb,
-            (8, 2) => Mnemonic::Vpmovqw,
+            (4, _) => Mnemonic::Vpmovdw,
+            (_, 1) => Mnemonic::Vpmovqb,
+            (_, 2) => Mnemonic::Vpmovqw,
             _ => Mnemonic::Vpmovqd,
         };
-        let (small, large) = (from.size().min(to.size()), from.size().max(to.size()));
-        self.convert(to, a, |s, v, lanes| {
-            let wide = Self::size(lanes, large);
-            let mut narrow = wide;
-            for _ in 0..(large / small).trailing_zeros() {
-                narrow = half_size(narrow);
-            }
-            match from.size() < to.size() {
-                true => s.vec(mnemonic, wide, &[Opnd::Reg(v, narrow)]),
-                false => s.vec(mnemonic, narrow, &[Opnd::Reg(v, wide)]),
-            }
-        })
+        let wide = Self::size(lanes, from);
+        self.vec(mnemonic, parted(wide, from / to), &[Opnd::Reg(v, wide)])
     }
+}
+
+/// The register of the narrow side of a conversion.
+fn parted(wide: Size, by: usize) -> Size {
+    (0..by.trailing_zeros()).fold(wide, |size, _| half_size(size))
 }

@@ -2,7 +2,10 @@
 
 use super::alloc::{Allocation, FIRST_SAVED, GPRS};
 use super::inst::{Base, Body, Class, Inst, Line, Mem, Opcode, Opnd, Size, V};
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, OpKind, Register};
+use super::isa::Isa;
+use iced_x86::{
+    Code, Encoder, EncodingKind, Instruction, MemoryOperand, Mnemonic, OpCodeOperandKind, OpKind, Register,
+};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -23,6 +26,7 @@ const LOOP_ALIGN: usize = 32;
 
 struct Writer<'a> {
     regs: &'a Allocation,
+    isa: Isa,
     out: Vec<u8>,
     /// Where each label is.
     labels: Vec<Option<usize>>,
@@ -35,7 +39,7 @@ struct Writer<'a> {
 }
 
 /// Encodes a kernel.
-pub(super) fn encode(body: &Body, regs: &Allocation) -> Result<Encoded, String> {
+pub(super) fn encode(body: &Body, regs: &Allocation, isa: Isa) -> Result<Encoded, String> {
     let mut used = [false; GPRS.len()];
     let mut vectors = false;
     for line in &body.lines {
@@ -53,6 +57,7 @@ pub(super) fn encode(body: &Body, regs: &Allocation) -> Result<Encoded, String> 
     }
     let mut w = Writer {
         regs,
+        isa,
         out: vec![],
         labels: vec![None; body.labels as usize],
         jumps: vec![],
@@ -228,7 +233,7 @@ impl Writer<'_> {
             });
         }
         let mask = inst.mask.map(|(v, zeroing)| (self.register(v, Size::K), zeroing));
-        let instruction = assemble(inst.opcode, &parts, mask)?;
+        let instruction = assemble(inst.opcode, &parts, mask, self.isa.evex)?;
         let displacement = self.whole(&instruction)?;
         if let Some(offset) = pool {
             let at = displacement.ok_or("a constant without a displacement")?;
@@ -263,6 +268,7 @@ struct Signature {
     mnemonic: Mnemonic,
     parts: Vec<(u8, u8)>,
     masked: bool,
+    evex: bool,
 }
 
 /// The form and the kind of its immediate.
@@ -278,7 +284,9 @@ const IMMEDIATES: [OpKind; 7] = [
     OpKind::Immediate64,
 ];
 
-fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> Result<Instruction, String> {
+/// An instruction; `evex` tells whether it may be one of AVX-512.
+fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>, evex: bool) -> Result<Instruction, String> {
+    let allowed = |code: Code| evex || serves_without_evex(code);
     let signature = |mnemonic| {
         let part = |p: &Part| match p {
             Part::Reg(r) => {
@@ -308,7 +316,7 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> R
                 },
             ),
         };
-        Signature { mnemonic, parts: parts.iter().map(part).collect(), masked: mask.is_some() }
+        Signature { mnemonic, parts: parts.iter().map(part).collect(), masked: mask.is_some(), evex }
     };
     let fail = |what: &dyn std::fmt::Debug| {
         let kinds: Vec<String> = parts
@@ -322,6 +330,7 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> R
         format!("no form of {what:?} takes {}{}", kinds.join(", "), if mask.is_some() { ", masked" } else { "" })
     };
     match opcode {
+        Opcode::Exact(code) if !allowed(code) => Err(fail(&code)),
         Opcode::Exact(code) => {
             let kinds = IMMEDIATES.into_iter().filter(|kind| fits(*kind, parts));
             let mut forms = kinds.map(|kind| with_parts(code, kind, parts, mask));
@@ -339,7 +348,7 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> R
             }
             let mut best: Option<(usize, Form, Instruction)> = None;
             for code in codes_of(mnemonic) {
-                if mask.is_some() && !code.op_code().can_use_op_mask_register() {
+                if !allowed(*code) || mask.is_some() && !code.op_code().can_use_op_mask_register() {
                     continue;
                 }
                 for kind in IMMEDIATES.into_iter().filter(|kind| fits(*kind, parts)) {
@@ -358,6 +367,16 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>) -> R
             Err(fail(&mnemonic))
         }
     }
+}
+
+/// Does a form need nothing that processors with AVX2 lack?
+fn serves_without_evex(code: Code) -> bool {
+    let info = code.op_code();
+    let uses_masks = |kind: &OpCodeOperandKind| {
+        use OpCodeOperandKind as Kind;
+        matches!(kind, Kind::k_reg | Kind::k_rm | Kind::k_vvvv | Kind::k_or_mem)
+    };
+    matches!(info.encoding(), EncodingKind::Legacy | EncodingKind::VEX) && !info.op_kinds().iter().any(uses_masks)
 }
 
 /// Can immediates of this kind hold the values?

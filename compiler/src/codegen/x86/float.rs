@@ -1,6 +1,6 @@
 //! Floating-point arithmetic.
 
-use super::inst::{Class, Opnd, Size, V};
+use super::inst::{Opnd, Size, V};
 use super::select::{Res, Sel, Val};
 use crate::dtype::DType;
 use crate::kernel::ir::{BinOp, Reg, UnOp};
@@ -20,10 +20,6 @@ impl Sel<'_> {
         for (p, part) in a.parts.iter().enumerate() {
             let size = Self::part_size(&a, p);
             let x = Opnd::Reg(*part, size);
-            let rounded = |s: &mut Self, how| {
-                let mnemonic = of(elem, Mnemonic::Vrndscaleps, Mnemonic::Vrndscalepd);
-                s.vec(mnemonic, size, &[x, Opnd::Imm(how)])
-            };
             parts.push(match un {
                 UnOp::Neg => {
                     let sign = self.splat_constant(sign, bytes);
@@ -34,15 +30,24 @@ impl Sel<'_> {
                     self.vec(of(elem, Mnemonic::Vandps, Mnemonic::Vandpd), size, &[x, Opnd::Reg(rest, size)])
                 }
                 UnOp::Sqrt => self.vec(of(elem, Mnemonic::Vsqrtps, Mnemonic::Vsqrtpd), size, &[x]),
-                // Exceptions are suppressed (8); the scale is 1.
-                UnOp::Round => rounded(self, 8),
-                UnOp::Floor => rounded(self, 9),
-                UnOp::Ceil => rounded(self, 10),
-                UnOp::Trunc => rounded(self, 11),
+                UnOp::Round => self.rounded(elem, size, *part, 8),
+                UnOp::Floor => self.rounded(elem, size, *part, 9),
+                UnOp::Ceil => self.rounded(elem, size, *part, 10),
+                UnOp::Trunc => self.rounded(elem, size, *part, 11),
                 UnOp::Not | UnOp::Popcnt => return self.lacks(format!("{un:?} of {elem}")),
             });
         }
         Ok(self.value(a.ty, parts))
+    }
+
+    /// Rounded to integral values: 8 (exceptions are suppressed) and the direction.
+    pub(super) fn rounded(&mut self, elem: DType, size: Size, v: V, how: i64) -> V {
+        let mnemonic = match self.isa.evex {
+            // The scale is 1.
+            true => of(elem, Mnemonic::Vrndscaleps, Mnemonic::Vrndscalepd),
+            false => of(elem, Mnemonic::Vroundps, Mnemonic::Vroundpd),
+        };
+        self.vec(mnemonic, size, &[Opnd::Reg(v, size), Opnd::Imm(how)])
     }
 
     pub(super) fn float_bin(&mut self, reg: Option<Reg>, bin: BinOp, a: Reg, b: Reg) -> Res<Val> {
@@ -86,8 +91,8 @@ impl Sel<'_> {
             let y = self.scalar_source(&mut b, p, size);
             if extremum && !known {
                 let out = self.vec(mnemonic, size, &[x, y]);
-                let nan = self.mask(of(elem, Mnemonic::Vcmpps, Mnemonic::Vcmppd), &[x, x, Opnd::Imm(3)]);
-                parts.push(self.vec_merged(of(elem, Mnemonic::Vmovaps, Mnemonic::Vmovapd), size, out, nan, &[x]));
+                let x = a.parts[p];
+                parts.push(self.float_choice(elem, size, (x, 3, x), (x, out)));
                 continue;
             }
             let to = self.target(reg, p);
@@ -133,13 +138,6 @@ impl Sel<'_> {
             parts.push(to);
         }
         Ok(self.value(c.ty, parts))
-    }
-
-    /// A mask register with one bit from a scalar `Bool`.
-    pub(super) fn mask_of_bool(&mut self, v: V) -> V {
-        let to = self.fresh(Class::Mask);
-        self.def(Mnemonic::Kmovd, to, Size::K, &[Opnd::Reg(v, Size::D)]);
-        to
     }
 }
 

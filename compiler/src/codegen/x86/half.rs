@@ -1,6 +1,7 @@
 //! `F16` and `BF16`: conversions that round to nearest even.
 
 use super::inst::{Opnd, Size, V};
+use super::mask::Logic;
 use super::memory::half_size;
 use super::select::{Res, Sel, Val};
 use crate::dtype::DType;
@@ -20,7 +21,12 @@ impl Sel<'_> {
 
     pub(super) fn to_bf16_bits(&mut self, v: V, size: Size) -> V {
         let rounded = self.bf16_bits(v, size);
-        self.vec(Mnemonic::Vpmovdw, half_size(size), &[Opnd::Reg(rounded, size)])
+        let lanes = match size {
+            Size::Z => 16,
+            Size::Y => 8,
+            _ => 4,
+        };
+        self.narrow_part(4, 2, rounded, lanes)
     }
 
     /// The rounded bits in the low halves of 32-bit lanes.
@@ -28,23 +34,28 @@ impl Sel<'_> {
         let x = Opnd::Reg(v, size);
         let last = self.vec(Mnemonic::Vpsrld, size, &[x, Opnd::Imm(16)]);
         let one = self.i32_constant(1);
-        let odd = self.vec(Mnemonic::Vpandd, size, &[Opnd::Reg(last, size), Opnd::Reg(one, size)]);
+        let odd = self.logic(Logic::And, size, last, one);
         let half = self.i32_constant(0x7fff);
         let sum = self.vec(Mnemonic::Vpaddd, size, &[x, Opnd::Reg(half, size)]);
         let sum = self.vec(Mnemonic::Vpaddd, size, &[Opnd::Reg(sum, size), Opnd::Reg(odd, size)]);
         // Adding could carry a NaN over: it keeps its top bits and becomes quiet.
         let quiet = self.i32_constant(0x0040_0000);
-        let nan = self.mask(Mnemonic::Vcmpps, &[x, x, Opnd::Imm(3)]);
-        let sum = self.vec_merged(Mnemonic::Vpord, size, sum, nan, &[x, Opnd::Reg(quiet, size)]);
+        let quiet = self.logic(Logic::Or, size, v, quiet);
+        let sum = self.float_choice(DType::F32, size, (v, 3, v), (quiet, sum));
         self.vec(Mnemonic::Vpsrld, size, &[Opnd::Reg(sum, size), Opnd::Imm(16)])
     }
 
     /// `F32` lanes rounded to a half type and back.
     pub(super) fn round_to_half(&mut self, dtype: DType, a: &Val) -> Res<Val> {
-        if a.ty.elem != DType::F32 {
-            // Rounded once only: not by way of F32.
-            return self.lacks(format!("{} rounded to {dtype}", a.ty.elem));
-        }
+        // Doubles are rounded once only.
+        let single;
+        let a = match a.ty.elem {
+            DType::F64 => {
+                single = self.convert(DType::F32, a, Self::round_to_odd);
+                &single
+            }
+            _ => a,
+        };
         let mut parts = vec![];
         for (p, v) in a.parts.iter().enumerate() {
             let size = Self::part_size(a, p);

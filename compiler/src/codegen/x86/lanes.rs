@@ -1,6 +1,7 @@
 //! Lanes that move: extraction, insertion, shuffles, horizontal reductions.
 
 use super::inst::{Class, Opnd, Size, V};
+use super::mask::Logic;
 use super::select::{Res, Sel, Val};
 use crate::dtype::DType;
 use crate::kernel::ir::{BinOp, Horizontal, Reg, Type};
@@ -9,7 +10,7 @@ use iced_x86::Mnemonic;
 
 impl Sel<'_> {
     /// The vector register whose lowest lane is lane `lane` of a value.
-    fn lowered(&mut self, a: &Val, lane: u16) -> V {
+    pub(super) fn lowered(&mut self, a: &Val, lane: u16) -> V {
         let (p, lane) = ((lane / a.per) as usize, (lane % a.per) as usize);
         let v = a.parts[p];
         let bytes = a.ty.elem.size();
@@ -17,15 +18,23 @@ impl Sel<'_> {
         if at == 0 {
             return v;
         }
-        let z = Opnd::Reg(v, Size::Z);
-        if at < 16 {
-            return self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(v, Size::X), Opnd::Imm(at as i64)]);
-        }
-        let low = self.vec(Mnemonic::Vextracti32x4, Size::X, &[z, Opnd::Imm(at as i64 / 16)]);
+        let low = self.quarter(v, at as u16 / 16);
         if at % 16 == 0 {
             return low;
         }
         self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(low, Size::X), Opnd::Imm(at as i64 % 16)])
+    }
+
+    /// The 16 bytes from byte `16 * n` on.
+    pub(super) fn quarter(&mut self, v: V, n: u16) -> V {
+        let (mnemonic, full) = match self.isa.evex {
+            true => (Mnemonic::Vextracti32x4, Size::Z),
+            false => (Mnemonic::Vextracti128, Size::Y),
+        };
+        match n {
+            0 => v,
+            _ => self.vec(mnemonic, Size::X, &[Opnd::Reg(v, full), Opnd::Imm(n.into())]),
+        }
     }
 
     pub(super) fn extract(&mut self, a: &Val, lane: u16) -> Res<Val> {
@@ -55,6 +64,12 @@ impl Sel<'_> {
         }
         let (p, at) = ((lane / a.per) as usize, lane % a.per);
         let size = Self::part_size(&a, p);
+        if !self.isa.evex {
+            let all = self.copied_to_lanes(elem, size, v.parts[0]);
+            let mut out = Val { imm: None, ..a };
+            out.parts[p] = self.blend_lane(elem.size(), size, at, out.parts[p], all);
+            return Ok(out);
+        }
         let mask = self.mask_constant(1 << at);
         let (mnemonic, source) = match (elem, elem.size()) {
             (DType::F32, _) => (Mnemonic::Vbroadcastss, Size::X),
@@ -161,15 +176,24 @@ impl Sel<'_> {
                 return Ok(self.splat_lane(elem, a, first, picks.len() as u16));
             }
             let ascending = places.iter().enumerate().all(|(i, (_, lane))| *lane == first.1 + i as u16);
-            if ascending && matches!(first.1 as usize * bytes, 16 | 32 | 48) && picks.len() * bytes <= 16 {
-                let z = Opnd::Reg(first.0, Size::Z);
-                let at = Opnd::Imm(first.1 as i64 * bytes as i64 / 16);
-                return Ok(self.vec(Mnemonic::Vextracti32x4, Size::X, &[z, at]));
+            let (from, length) = (first.1 as usize * bytes, picks.len() * bytes);
+            if ascending && from % 16 == 0 && length <= 16 {
+                return Ok(self.quarter(first.0, from as u16 / 16));
             }
-            if ascending && first.1 as usize * bytes == 32 {
-                let z = Opnd::Reg(first.0, Size::Z);
-                return Ok(self.vec(Mnemonic::Vextracti64x4, Size::Y, &[z, Opnd::Imm(1)]));
+            if ascending && from % 16 + length <= 16 {
+                let low = self.quarter(first.0, from as u16 / 16);
+                let by = Opnd::Imm(from as i64 % 16);
+                return Ok(self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(low, Size::X), by]));
             }
+            if ascending && from == 32 && self.isa.evex {
+                return Ok(self.half_of_register(first.0, 1));
+            }
+        }
+        if bytes == 1 && !self.has(x86::AVX512VBMI) || bytes == 2 && !self.isa.evex {
+            return Ok(self.shuffle_bytes(bytes, &places));
+        }
+        if !self.isa.evex {
+            return Ok(self.shuffle_dwords(bytes, &places, &sources));
         }
         // In full registers: the unused lanes pick lane 0.
         let whole = 64 / bytes;
@@ -185,9 +209,6 @@ impl Sel<'_> {
                 })
                 .collect()
         };
-        if bytes == 1 && !self.has(x86::AVX512VBMI) {
-            return self.lacks("shuffles of bytes");
-        }
         let two = match bytes {
             1 => Mnemonic::Vpermt2b,
             2 => Mnemonic::Vpermt2w,
@@ -230,6 +251,96 @@ impl Sel<'_> {
             });
         }
         out.ok_or_else(|| "a shuffle of nothing".to_string().into())
+    }
+
+    /// Lanes of one or two bytes: from each 16 bytes that any comes from, those are brought to their places, and all is laid
+    /// over each other.
+    fn shuffle_bytes(&mut self, bytes: usize, places: &[(V, u16)]) -> V {
+        let size = Self::size(places.len() as u16, bytes);
+        let quarter_of = |(v, lane): (V, u16)| (v, lane * bytes as u16 / 16);
+        let mut quarters: Vec<(V, u16)> = vec![];
+        for place in places {
+            if !quarters.contains(&quarter_of(*place)) {
+                quarters.push(quarter_of(*place));
+            }
+        }
+        let mut whole = None;
+        for quarter in quarters {
+            let order = (0..self.isa.bytes as usize).map(|i| match places.get(i / bytes) {
+                Some(place) if quarter_of(*place) == quarter => (place.1 as usize * bytes % 16 + i % bytes) as u8,
+                // Zero.
+                _ => 0x80,
+            });
+            let order: Vec<u8> = order.collect();
+            let order = self.vector_constant(&order);
+            let (v, n) = quarter;
+            let source = match (size, n) {
+                (Size::X, _) => self.quarter(v, n),
+                (_, n) => {
+                    let (full, by) = (Opnd::Reg(v, self.isa.full()), i64::from(n));
+                    match self.isa.evex {
+                        true => self.vec(Mnemonic::Vshufi32x4, Size::Z, &[full, full, Opnd::Imm(by * 0x55)]),
+                        false => {
+                            self.vec(Mnemonic::Vpermq, Size::Y, &[full, Opnd::Imm(if by == 0 { 0x44 } else { 0xee })])
+                        }
+                    }
+                }
+            };
+            let moved = self.vec(Mnemonic::Vpshufb, size, &[Opnd::Reg(source, size), Opnd::Reg(order, size)]);
+            whole = Some(match whole {
+                None => moved,
+                Some(before) => self.logic(Logic::Or, size, before, moved),
+            });
+        }
+        whole.unwrap_or_else(|| self.splat_constant(0, 8))
+    }
+
+    /// Lanes of four or eight bytes of 256-bit vectors: each source permuted where its lanes are not in their places, and
+    /// blended.
+    fn shuffle_dwords(&mut self, bytes: usize, places: &[(V, u16)], sources: &[V]) -> V {
+        let each = bytes / 4;
+        let dword = |i: usize| places.get(i / each).map(|(v, lane)| (*v, *lane as usize * each + i % each));
+        let dwords: Vec<Option<(V, usize)>> = (0..8).map(dword).collect();
+        if let Some(out) = self.shuffle_halves(&dwords) {
+            return out;
+        }
+        let mut whole = None;
+        for source in sources {
+            let own = |d: &Option<(V, usize)>| d.filter(|(v, _)| v == source).map(|(_, at)| at);
+            let in_place = dwords.iter().enumerate().all(|(i, d)| own(d).is_none_or(|at| at == i));
+            let moved = match in_place {
+                true => *source,
+                false => {
+                    let order = dwords.iter().flat_map(|d| (own(d).unwrap_or(0) as u32).to_le_bytes());
+                    let order: Vec<u8> = order.collect();
+                    let order = self.vector_constant(&order);
+                    let (order, source) = (Opnd::Reg(order, Size::Y), Opnd::Reg(*source, Size::Y));
+                    self.vec(Mnemonic::Vpermd, Size::Y, &[order, source])
+                }
+            };
+            whole = Some(match whole {
+                None => moved,
+                Some(before) => {
+                    let bits = dwords.iter().enumerate().filter(|(_, d)| own(d).is_some());
+                    let bits = bits.fold(0, |bits, (i, _)| bits | 1 << i);
+                    let sources = [Opnd::Reg(before, Size::Y), Opnd::Reg(moved, Size::Y), Opnd::Imm(bits)];
+                    self.vec(Mnemonic::Vpblendd, Size::Y, &sources)
+                }
+            });
+        }
+        whole.unwrap_or_else(|| self.splat_constant(0, 8))
+    }
+
+    /// A shuffle that moves halves of registers as they are.
+    fn shuffle_halves(&mut self, dwords: &[Option<(V, usize)>]) -> Option<V> {
+        let half = |four: &[Option<(V, usize)>]| {
+            let (v, at) = four[0]?;
+            let together = four.iter().enumerate().all(|(i, d)| *d == Some((v, at + i)));
+            (at % 4 == 0 && together).then_some((v, at as i64 / 4))
+        };
+        let ((low, from_low), (high, from_high)) = (half(&dwords[..4])?, half(&dwords[4..])?);
+        let how = Opnd::Imm(from_low | (2 + from_high) << 4);
+        Some(self.vec(Mnemonic::Vperm2i128, Size::Y, &[Opnd::Reg(low, Size::Y), Opnd::Reg(high, Size::Y), how]))
     }
 
     fn splat_lane(&mut self, elem: DType, a: &Val, (v, lane): (V, u16), lanes: u16) -> V {

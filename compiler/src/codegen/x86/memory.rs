@@ -45,8 +45,7 @@ impl Sel<'_> {
                 }
                 DType::Bool => {
                     let bytes = self.load_lanes(1, count, at);
-                    let bytes = Opnd::Reg(bytes, Self::size(count, 1));
-                    self.mask(Mnemonic::Vptestmb, &[bytes, bytes])
+                    self.mask_of_bytes(bytes, count)
                 }
                 _ => self.load_lanes(dtype.size(), count, at),
             });
@@ -89,13 +88,14 @@ impl Sel<'_> {
     }
 
     /// Exactly `count` lanes of `bytes` bytes; further lanes become zero.
-    fn load_lanes(&mut self, bytes: usize, count: u16, mem: Mem) -> V {
+    fn load_lanes(&mut self, bytes: usize, count: u16, at: Mem) -> V {
         let size = Self::size(count, bytes);
-        let mem = Opnd::Mem(mem);
+        let mem = Opnd::Mem(at);
         match count as usize * bytes {
             16 | 32 | 64 => self.vec(Mnemonic::Vmovups, size, &[mem]),
             8 => self.vec(Mnemonic::Vmovq, Size::X, &[mem]),
             4 => self.vec(Mnemonic::Vmovd, Size::X, &[mem]),
+            total if !self.isa.evex => self.load_tail(bytes, total, at),
             _ => {
                 let mask = self.first_lanes(count);
                 self.vec_zeroed(masked_move(bytes), size, mask, &[mem])
@@ -125,9 +125,7 @@ impl Sel<'_> {
                     self.store_lanes(2, count, at, bits);
                 }
                 DType::Bool => {
-                    let one = self.splat_constant(1, 1);
-                    let size = Self::size(count, 1);
-                    let bytes = self.vec_zeroed(Mnemonic::Vmovdqu8, size, part, &[Opnd::Reg(one, size)]);
+                    let bytes = self.bytes_of_mask(part, count);
                     self.store_lanes(1, count, at, bytes);
                 }
                 _ => self.store_lanes(dtype.size(), count, at, part),
@@ -136,13 +134,14 @@ impl Sel<'_> {
         Ok(())
     }
 
-    fn store_lanes(&mut self, bytes: usize, count: u16, mem: Mem, part: V) {
+    fn store_lanes(&mut self, bytes: usize, count: u16, at: Mem, v: V) {
         let size = Self::size(count, bytes);
-        let (mem, part) = (Opnd::Mem(mem), Opnd::Reg(part, size));
+        let (mem, part) = (Opnd::Mem(at), Opnd::Reg(v, size));
         match count as usize * bytes {
             16 | 32 | 64 => self.effect(Mnemonic::Vmovups, &[mem, part]),
             8 => self.effect(Mnemonic::Vmovq, &[mem, part]),
             4 => self.effect(Mnemonic::Vmovd, &[mem, part]),
+            total if !self.isa.evex => self.store_tail(total, at, v),
             _ => {
                 let mask = self.first_lanes(count);
                 self.push(Inst::new(masked_move(bytes), Role::Use, &[mem, part]).masked(mask, false));
@@ -199,12 +198,15 @@ impl Sel<'_> {
         let part = val.parts[0];
         let size = Self::size(lanes.min(per), elem.size());
         let part = match elem {
-            DType::Bool => {
-                // 0 or all ones.
-                let zero = self.gpr_constant(0);
-                self.update(Code::Sub_r64_rm64, zero, Size::Q, &[Opnd::Reg(part, Size::Q)]);
-                self.mask(Mnemonic::Kmovq, &[Opnd::Reg(zero, Size::Q)])
-            }
+            DType::Bool => self.mask_of_bool(part),
+            _ => self.copied_to_lanes(elem, size, part),
+        };
+        Ok(self.value(ty, vec![part; lanes.div_ceil(per) as usize]))
+    }
+
+    /// A scalar that is no `Bool` in all lanes.
+    pub(super) fn copied_to_lanes(&mut self, elem: DType, size: Size, part: V) -> V {
+        match elem {
             DType::F32 => self.vec(Mnemonic::Vbroadcastss, size, &[Opnd::Reg(part, Size::X)]),
             DType::F64 => self.vec(Mnemonic::Vpbroadcastq, size, &[Opnd::Reg(part, Size::X)]),
             _ => {
@@ -214,10 +216,13 @@ impl Sel<'_> {
                     4 => (Mnemonic::Vpbroadcastd, Size::D),
                     _ => (Mnemonic::Vpbroadcastq, Size::Q),
                 };
+                if !self.isa.evex {
+                    let low = self.int_to_lane(elem, part);
+                    return self.vec(mnemonic, size, &[Opnd::Reg(low, Size::X)]);
+                }
                 self.vec(mnemonic, size, &[Opnd::Reg(part, from)])
             }
-        };
-        Ok(self.value(ty, vec![part; lanes.div_ceil(per) as usize]))
+        }
     }
 }
 

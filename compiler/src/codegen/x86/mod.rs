@@ -1,4 +1,4 @@
-//! The x86-64 back end for wide vectors: AVX-512 (F, BW, DQ, VL).
+//! The x86-64 back end for wide vectors: 512 bits with AVX-512 (F, BW, DQ, VL), 256 bits with AVX2, FMA and F16C.
 //!
 //! The kernel IR's order stands, as with the other back end; what is done here is instruction choice (operands in memory,
 //! copied to all lanes; masked tails), addresses, and register allocation that knows loops. Selection gives instructions
@@ -8,11 +8,14 @@
 mod address;
 mod alloc;
 mod cast;
+mod emulate;
 mod encode;
 mod facts;
 mod float;
 mod half;
 mod inst;
+mod isa;
+mod lanemask;
 mod lanes;
 mod lanewise;
 mod live;
@@ -22,22 +25,25 @@ mod op;
 mod scalar;
 mod select;
 mod stmt;
+mod tail;
 
 use super::{CodegenError, CompiledKernel, Target};
 use crate::kernel::ir::Kernel;
 use crate::kernel::verify::verify;
-use graphmend_targets::Arch;
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 use inst::{Base, Body, Line, Opnd};
+use isa::Isa;
 use select::{Sel, Stop};
 use std::fmt::Write as _;
 
-/// Vector registers of AVX-512.
-const VECTORS: usize = 32;
-
 /// Does this back end serve a target?
 pub fn serves(target: Target) -> bool {
-    target.arch == Arch::X86_64 && target.features.contains(select::required())
+    Isa::of(target).is_some()
+}
+
+/// Bits of the vectors that code for a target is made with; 0 if it is not served.
+pub fn vector_bits(target: Target) -> u32 {
+    Isa::of(target).map_or(0, |isa| 8 * u32::from(isa.bytes))
 }
 
 /// Compiles a kernel; nothing if it has an operation that this back end leaves to the other one.
@@ -84,7 +90,8 @@ pub fn loop_spills(kernel: &Kernel, target: Target) -> Result<Option<usize>, Cod
 fn run(kernel: &Kernel, target: Target) -> Result<Option<(Body, encode::Encoded)>, CodegenError> {
     verify(kernel)?;
     let fail = |message: String| CodegenError::Internal { kernel: kernel.name.clone(), message };
-    let mut sel = Sel::new(kernel, target.features);
+    let Some(isa) = Isa::of(target) else { return Ok(None) };
+    let mut sel = Sel::new(kernel, isa, target.features);
     match sel.run() {
         Ok(()) => {}
         Err(Stop::Lacks(what)) => {
@@ -95,7 +102,7 @@ fn run(kernel: &Kernel, target: Target) -> Result<Option<(Body, encode::Encoded)
     }
     let mut body = sel.finish();
     body.drop_unused();
-    let regs = alloc::allocate(&mut body, VECTORS).map_err(fail)?;
-    let encoded = encode::encode(&body, &regs).map_err(fail)?;
+    let regs = alloc::allocate(&mut body, isa).map_err(fail)?;
+    let encoded = encode::encode(&body, &regs, isa).map_err(fail)?;
     Ok(Some((body, encoded)))
 }

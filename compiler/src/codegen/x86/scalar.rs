@@ -212,31 +212,37 @@ impl Sel<'_> {
                 self.divide(bin, elem, x, by)
             }
             None => {
-                // 0 gives 0, and -1 negates, for the minimum overflows: both by dividing by 1 instead.
                 let y = self.int(b)?;
-                let (zero, one) = (self.gpr_constant(0), self.gpr_constant(1));
-                let by = self.copy(y);
-                self.effect(test_code(size), &[Opnd::Reg(y, size), Opnd::Reg(y, size)]);
-                self.update(Mnemonic::Cmove, by, size, &[Opnd::Reg(one, size)]);
-                let minus = |s: &mut Self| s.effect(Mnemonic::Cmp, &[Opnd::Reg(y, size), Opnd::Imm(-1)]);
-                if elem.is_signed() {
-                    minus(self);
-                    self.update(Mnemonic::Cmove, by, size, &[Opnd::Reg(one, size)]);
-                }
-                let out = self.divide(bin, elem, x, by);
-                let out = self.copy(out);
-                if elem.is_signed() && bin == BinOp::Div {
-                    let negative = self.copy(x);
-                    self.update(Mnemonic::Neg, negative, size, &[]);
-                    minus(self);
-                    self.update(Mnemonic::Cmove, out, size, &[Opnd::Reg(negative, size)]);
-                }
-                self.effect(test_code(size), &[Opnd::Reg(y, size), Opnd::Reg(y, size)]);
-                self.update(Mnemonic::Cmove, out, size, &[Opnd::Reg(zero, size)]);
-                self.extend(elem, out)
+                self.divide_any(bin, elem, x, y)
             }
         };
         Ok(self.scalar_value(elem, part))
+    }
+
+    /// By any number.
+    pub(super) fn divide_any(&mut self, bin: BinOp, elem: DType, x: V, y: V) -> V {
+        let size = Self::gpr_size(elem);
+        // 0 gives 0, and -1 negates, for the minimum overflows: both by dividing by 1 instead.
+        let (zero, one) = (self.gpr_constant(0), self.gpr_constant(1));
+        let by = self.copy(y);
+        self.effect(test_code(size), &[Opnd::Reg(y, size), Opnd::Reg(y, size)]);
+        self.update(Mnemonic::Cmove, by, size, &[Opnd::Reg(one, size)]);
+        let minus = |s: &mut Self| s.effect(Mnemonic::Cmp, &[Opnd::Reg(y, size), Opnd::Imm(-1)]);
+        if elem.is_signed() {
+            minus(self);
+            self.update(Mnemonic::Cmove, by, size, &[Opnd::Reg(one, size)]);
+        }
+        let out = self.divide(bin, elem, x, by);
+        let out = self.copy(out);
+        if elem.is_signed() && bin == BinOp::Div {
+            let negative = self.copy(x);
+            self.update(Mnemonic::Neg, negative, size, &[]);
+            minus(self);
+            self.update(Mnemonic::Cmove, out, size, &[Opnd::Reg(negative, size)]);
+        }
+        self.effect(test_code(size), &[Opnd::Reg(y, size), Opnd::Reg(y, size)]);
+        self.update(Mnemonic::Cmove, out, size, &[Opnd::Reg(zero, size)]);
+        self.extend(elem, out)
     }
 
     /// By a power of two: rounding toward zero takes a correction of negative numbers.

@@ -2,9 +2,10 @@
 
 use super::facts::Facts;
 use super::inst::{Body, Class, Inst, Label, Line, Mem, Opcode, Opnd, Role, Size, V};
+use super::isa::Isa;
 use crate::dtype::DType;
 use crate::kernel::ir::{Kernel, Reg, Type};
-use graphmend_targets::features::{Features, x86};
+use graphmend_targets::features::Features;
 use iced_x86::{Code, Mnemonic, Register};
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ pub(super) type Res<T = ()> = Result<T, Stop>;
 /// A register's value in parts.
 ///
 /// Lanes lie in parts of `per` lanes; the last part has what is left, and lanes beyond hold anything. A part is the smallest
-/// vector register that holds its lanes, or for `Bool` lanes a mask register. A scalar is a general register (integers
+/// vector register that holds its lanes; for `Bool` lanes a mask register, or without such registers a vector of lanes
+/// that are all ones or all zeros, of as many bytes as [`Sel::mask_bytes`] says. A scalar is a general register (integers
 /// extended to 32 or 64 bits as their type says, `Bool` 0 or 1), or the first lane of a vector register.
 #[derive(Clone, Debug)]
 pub(super) struct Val {
@@ -46,6 +48,7 @@ pub(super) struct Val {
 /// State of the translation of one kernel.
 pub(super) struct Sel<'k> {
     pub(super) kernel: &'k Kernel,
+    pub(super) isa: Isa,
     pub(super) features: Features,
     pub(super) facts: Facts<'k>,
     pub(super) body: Body,
@@ -64,22 +67,26 @@ pub(super) struct Sel<'k> {
     /// Registers that hold values which are read from memory by several users, and the lines at which they were loaded or
     /// used last.
     recent: HashMap<Reg, (V, usize)>,
-    /// Bytes of the widest element among vectors of this kernel, at least 4 if any is.
+    /// Bytes of the widest element among vectors of this kernel, but 4 where 8 are not those of all.
     widest: u16,
 }
 
 /// Lines within which a value that was loaded is kept for its next user.
 const NEAR: usize = 24;
 
-/// Bytes of a vector register.
-const VECTOR: u16 = 64;
-
 impl<'k> Sel<'k> {
-    pub(super) fn new(kernel: &'k Kernel, features: Features) -> Sel<'k> {
+    pub(super) fn new(kernel: &'k Kernel, isa: Isa, features: Features) -> Sel<'k> {
         let vectors = kernel.regs.iter().chain(&kernel.vars).filter(|ty| ty.lanes > 1 && ty.elem != DType::Bool);
-        let widest = vectors.map(|ty| ty.elem.size() as u16).max().unwrap_or(4).min(4);
+        let sizes: Vec<u16> = vectors.map(|ty| ty.elem.size() as u16).collect();
+        let widest = match (sizes.iter().max(), sizes.iter().min()) {
+            (Some(8), Some(8)) => 8,
+            (Some(widest), _) => (*widest).min(4),
+            _ if isa.evex => 4,
+            _ => 1,
+        };
         Sel {
             kernel,
+            isa,
             features,
             facts: Facts::of(kernel),
             body: Body::default(),
@@ -128,7 +135,10 @@ impl<'k> Sel<'k> {
     }
 
     pub(super) fn fresh(&mut self, class: Class) -> V {
-        self.body.fresh(class)
+        match class {
+            Class::Mask if !self.isa.evex => self.body.fresh(Class::Vec),
+            _ => self.body.fresh(class),
+        }
     }
 
     /// `to = opcode(sources)`.
@@ -206,7 +216,10 @@ impl<'k> Sel<'k> {
         }
         match self.body.classes[to.0 as usize] {
             Class::Gpr => self.def(Code::Mov_r64_rm64, to, Size::Q, &[Opnd::Reg(from, Size::Q)]),
-            Class::Vec => self.def(Mnemonic::Vmovaps, to, Size::Z, &[Opnd::Reg(from, Size::Z)]),
+            Class::Vec => {
+                let full = self.isa.full();
+                self.def(Mnemonic::Vmovaps, to, full, &[Opnd::Reg(from, full)]);
+            }
             Class::Mask => self.def(Mnemonic::Kmovq, to, Size::K, &[Opnd::Reg(from, Size::K)]),
         }
     }
@@ -215,7 +228,12 @@ impl<'k> Sel<'k> {
 
     /// Lanes of a part of vectors of `elem`.
     pub(super) fn per(&self, elem: DType) -> u16 {
-        VECTOR / (elem.size() as u16).max(self.widest)
+        self.isa.bytes / (elem.size() as u16).max(self.widest)
+    }
+
+    /// Bytes of a lane of masks that are vectors.
+    pub(super) fn mask_bytes(&self) -> usize {
+        self.widest.into()
     }
 
     /// Lanes of each part.
@@ -254,7 +272,7 @@ impl<'k> Sel<'k> {
             return *v;
         }
         let to = self.fresh(Class::Vec);
-        let z = Opnd::Reg(to, Size::Z);
+        let z = Opnd::Reg(to, self.isa.full());
         let inst = if bytes.iter().all(|b| *b == 0) {
             let x = Opnd::Reg(to, Size::X);
             // The instruction reads what it writes, but not its value.
@@ -377,7 +395,7 @@ impl<'k> Sel<'k> {
                 let bits = self.extended(val.ty.elem, bits);
                 self.gpr_constant(bits)
             }
-            Class::Mask => self.mask_constant(if bits != 0 { u64::MAX } else { 0 }),
+            Class::Mask => self.mask_of_all(bits != 0),
             Class::Vec => self.splat_constant(bits, val.ty.elem.size()),
         };
         val.parts = vec![part; count];
@@ -438,9 +456,4 @@ impl<'k> Sel<'k> {
     pub(super) fn has(&self, feature: Features) -> bool {
         self.features.contains(feature)
     }
-}
-
-/// What the wide back end needs.
-pub(super) fn required() -> Features {
-    x86::AVX512F.or(x86::AVX512BW).or(x86::AVX512DQ).or(x86::AVX512VL).or(x86::BMI2).or(x86::POPCNT)
 }

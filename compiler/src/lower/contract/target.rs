@@ -30,8 +30,8 @@ impl Target {
         let lanes = (width / dtype.compute().size() as u32).max(1) as u16;
         // Scalar floating-point registers: 32 on RISC-V and Armv8, 16 on most others.
         let scalar_regs = if matches!(cpu.arch, Arch::Riscv64 | Arch::Riscv32 | Arch::Aarch64) { 32 } else { 16 };
-        let narrow = cpu.arch == Arch::X86_64 && width < 64;
-        let regs = match (lanes, narrow) {
+        let x86 = cpu.arch == Arch::X86_64;
+        let regs = match (lanes, x86 && width < 64) {
             (1, _) => scalar_regs,
             // The upper 16 are for 512-bit code.
             (_, true) => 16,
@@ -41,7 +41,8 @@ impl Target {
             lanes,
             regs,
             by_element: cpu.arch == Arch::Aarch64 && lanes > 1,
-            overwrites: narrow && lanes > 1,
+            // The other back end's, for 128 bits.
+            overwrites: x86 && width <= 16 && lanes > 1,
             wide: width > 16,
             near: i64::from(cpu.l1d_bytes.max(8 << 10)),
             cache: cpu.l2_bytes.max(cpu.l1d_bytes).max(16 << 10),
