@@ -358,22 +358,45 @@ impl<'a> Emit<'a> {
         }
     }
 
-    /// A choice: a branch where the condition is one for all lanes and a side costs something, else both sides.
+    /// A choice: a branch where the condition is one for all lanes and a side costs something or must not be computed, else
+    /// both sides.
     fn select(&mut self, c: Expr, x: Expr, y: Expr) -> Reg {
         let cheap = |e: Expr| matches!(e.node(), Node::Const(_) | Node::Int(_) | Node::Acc(_));
-        let cond = self.expr(c);
-        if self.lanes() > 1 || (cheap(x) && cheap(y)) || self.memo_has(x) && self.memo_has(y) {
-            let (x, y) = (self.expr(x), self.expr(y));
+        let lanes = self.lanes();
+        let branches = match lanes {
+            1 => !(cheap(x) && cheap(y) || self.memo_has(x) && self.memo_has(y)),
+            _ => (guards(x) || guards(y)) && self.is_uniform(c),
+        };
+        if !branches {
+            let (cond, x, y) = (self.expr(c), self.expr(x), self.expr(y));
             return self.b.select(cond, x, y);
         }
-        let ty = ir::Type { elem: x.dtype(), lanes: 1 };
-        let v = self.b.var(ty);
+        let cond = if lanes == 1 { self.expr(c) } else { self.uniform(c) };
+        let v = self.b.var(ir::Type { elem: x.dtype(), lanes });
         self.b.begin_if(cond);
         self.branch(v, x);
         self.b.begin_else();
         self.branch(v, y);
         self.b.end();
         self.b.get(v)
+    }
+
+    /// Is a condition the same in all lanes?
+    fn is_uniform(&self, c: Expr) -> bool {
+        let mut vars = std::collections::BTreeSet::new();
+        expr::collect_vars(c, &mut vars);
+        let local = |t: &TensorId| self.locals.get(t).is_some_and(|r| self.b.ty(*r).lanes > 1);
+        self.lane.is_none_or(|(v, _)| !vars.contains(&v)) && !expr::loads(c).iter().any(|(t, _)| local(t))
+    }
+
+    /// The one value of an expression that is the same in all lanes.
+    fn uniform(&mut self, e: Expr) -> Reg {
+        let lane = self.lane.take();
+        let memo = std::mem::replace(&mut self.memo, vec![HashMap::new()]);
+        let r = self.expr(e);
+        self.memo = memo;
+        self.lane = lane;
+        r
     }
 
     fn branch(&mut self, v: ir::Var, e: Expr) {
@@ -401,6 +424,14 @@ impl<'a> Emit<'a> {
             self.b.store(buf, i, 0, r);
         }
     }
+}
+
+/// Is it, or is in it, a load that a choice around it may guard? Such loads are clamped; every other one is proved to be in
+/// range.
+pub(super) fn guards(e: Expr) -> bool {
+    let clamped = |a: &Atom| matches!(a, Atom::Max(..) | Atom::Min(..));
+    let any = |i: &Int| i.terms().iter().any(|(_, atoms)| atoms.iter().any(clamped));
+    expr::loads(e).iter().any(|(_, index)| index.iter().any(any))
 }
 
 /// An atom as an index expression.

@@ -1,6 +1,6 @@
 //! Loop nests to kernel IR: which variable carries the lanes, where loops are cut, in which order they run.
 
-use super::emit::{Emit, linearize};
+use super::emit::{Emit, guards, linearize};
 use super::{LoweredKernel, split};
 use crate::codegen::vector_bits;
 use crate::dtype::DType;
@@ -229,7 +229,7 @@ impl Run<'_, '_> {
                 match n.node() {
                     Node::Int(i) if linear_in(i, v).is_none() => return Fit::Bad,
                     // Conditions that guard loads must be branches.
-                    Node::Select(c, ..) if depends(c, v) && self.guards(n) => return Fit::Bad,
+                    Node::Select(c, ..) if depends(c, v) && guards(n) => return Fit::Bad,
                     _ => {}
                 }
             }
@@ -246,17 +246,6 @@ impl Run<'_, '_> {
             (true, true) => Fit::Possible,
             _ => Fit::Bad,
         }
-    }
-
-    /// Clamped loads below a choice tell that it guards them (every other load is proved to be in range).
-    fn guards(&self, e: Expr) -> bool {
-        expr::loads(e).iter().any(|(_, index)| {
-            index.iter().any(|i| {
-                i.terms().iter().any(|(_, atoms)| {
-                    atoms.iter().any(|a| matches!(a, crate::sym::Atom::Max(..) | crate::sym::Atom::Min(..)))
-                })
-            })
-        })
     }
 
     /// Lanes for these stages: whole vectors of the widest type, several where little is live at a time.
