@@ -138,7 +138,8 @@ fn run_kernels(fused: &Fused, cpu: &str, inputs: &[Array], dims: &BTreeMap<VarId
                 Binding::Scratch(dtype, n) => vec![0; dtype.size() * value(*n, dims) as usize],
             });
         }
-        for range in if units > 1 { vec![units / 2..units, 0..units / 2] } else { vec![0..units] } {
+        // The second half first; of one unit the first half is nothing.
+        for range in [units / 2..units, 0..units / 2] {
             let mut bound: Vec<Memory<'_>> = vec![];
             for (d, param) in data.iter_mut().zip(&k.kernel.bufs) {
                 bound.push(if param.access == Access::Read { Memory::Read(d) } else { Memory::Write(d) });

@@ -133,7 +133,7 @@ impl Sel<'_> {
             (_, 16) => self.quarter(v, at as u16 / 16),
             _ => {
                 let to = self.quarter(v, at as u16 / 16);
-                if at % 16 == 0 {
+                if at.is_multiple_of(16) {
                     return to;
                 }
                 self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(to, Size::X), Opnd::Imm(at as i64 % 16)])

@@ -15,11 +15,11 @@ impl Sel<'_> {
     }
 
     /// `F32` lanes in a register of `size` as 16-bit lanes in one of half that.
-    pub(super) fn to_f16_bits(&mut self, v: V, size: Size) -> V {
+    pub(super) fn f16_lanes(&mut self, v: V, size: Size) -> V {
         self.vec(Mnemonic::Vcvtps2ph, half_size(size), &[Opnd::Reg(v, size), Opnd::Imm(0)])
     }
 
-    pub(super) fn to_bf16_bits(&mut self, v: V, size: Size) -> V {
+    pub(super) fn bf16_lanes(&mut self, v: V, size: Size) -> V {
         let rounded = self.bf16_bits(v, size);
         let lanes = match size {
             Size::Z => 16,
@@ -61,7 +61,7 @@ impl Sel<'_> {
             let size = Self::part_size(a, p);
             parts.push(match dtype {
                 DType::F16 => {
-                    let bits = self.to_f16_bits(*v, size);
+                    let bits = self.f16_lanes(*v, size);
                     self.vec(Mnemonic::Vcvtph2ps, size, &[Opnd::Reg(bits, half_size(size))])
                 }
                 _ => {

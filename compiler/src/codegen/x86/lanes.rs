@@ -19,7 +19,7 @@ impl Sel<'_> {
             return v;
         }
         let low = self.quarter(v, at as u16 / 16);
-        if at % 16 == 0 {
+        if at.is_multiple_of(16) {
             return low;
         }
         self.vec(Mnemonic::Vpsrldq, Size::X, &[Opnd::Reg(low, Size::X), Opnd::Imm(at as i64 % 16)])

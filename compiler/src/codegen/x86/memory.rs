@@ -117,11 +117,11 @@ impl Sel<'_> {
             match dtype {
                 DType::F16 => {
                     let from = Self::size(count, 4);
-                    let bits = self.to_f16_bits(part, from);
+                    let bits = self.f16_lanes(part, from);
                     self.store_lanes(2, count, at, bits);
                 }
                 DType::BF16 => {
-                    let bits = self.to_bf16_bits(part, Self::size(count, 4));
+                    let bits = self.bf16_lanes(part, Self::size(count, 4));
                     self.store_lanes(2, count, at, bits);
                 }
                 DType::Bool => {
@@ -156,8 +156,8 @@ impl Sel<'_> {
             DType::F64 => self.effect(Mnemonic::Vmovsd, &[mem, Opnd::Reg(part, Size::X)]),
             DType::F16 | DType::BF16 => {
                 let bits = match dtype {
-                    DType::F16 => self.to_f16_bits(part, Size::X),
-                    _ => self.to_bf16_bits(part, Size::X),
+                    DType::F16 => self.f16_lanes(part, Size::X),
+                    _ => self.bf16_lanes(part, Size::X),
                 };
                 let bits = self.gpr(Mnemonic::Vmovd, Size::D, &[Opnd::Reg(bits, Size::X)]);
                 self.effect(Code::Mov_rm16_r16, &[mem, Opnd::Reg(bits, Size::W)]);
