@@ -78,7 +78,7 @@ pub(crate) struct Args {
     #[arg(long)]
     profile: bool,
 
-    /// Write a few runs as a trace that Perfetto and Chrome show (https://ui.perfetto.dev)
+    /// Write a few runs as a trace that Perfetto and Chrome show (ui.perfetto.dev)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
