@@ -49,7 +49,10 @@ fn decode(dtype: DType, b: &[u8]) -> Vec<f32> {
 
 /// Processors of every kind of schedule.
 fn cpus() -> Vec<Cpu> {
-    ["x86-64-v3", "rpi4", "rv64gc"].iter().map(|n| lookup(n).unwrap_or_else(|| panic!("no preset {n}"))).collect()
+    ["x86-64-v3", "x86-64-v4", "rpi4", "rv64gc"]
+        .iter()
+        .map(|n| lookup(n).unwrap_or_else(|| panic!("no preset {n}")))
+        .collect()
 }
 
 /// Values of symbols that the run needs.
@@ -400,4 +403,50 @@ fn grouped_and_depthwise_convolutions() {
     conv(Conv { group: 5, input: [11, 19], kernel: [3, 3], stride: 2, ..CONV });
     conv(Conv { batch: 2, group: 3, input: [9, 27], kernel: [5, 5], symbolic: true, ..CONV });
     conv(Conv { group: 3, outputs: 2, input: [9, 5], kernel: [3, 2], stride: 3, ..CONV });
+}
+
+/// A 3×3 convolution with step 1 over an image with channels last; gives the greatest error relative to the sum of the
+/// absolute products, and whether Winograd's filtering was used.
+fn windows_of_three([h, w, inputs, outputs]: [usize; 4], target: &str) -> (f64, bool) {
+    let mut cx = Cx::new();
+    let x = cx.input("x", DType::F32, ints(&[h + 2, w + 2, inputs]));
+    let (image, weights) = (values((h + 2) * (w + 2) * inputs, 3), values(outputs * inputs * 9, 5));
+    let kernel = cx.constant_f32(&[outputs, inputs, 3, 3], &weights);
+    let sizes = ints(&[3, 3, inputs]);
+    let y = cx.reduce(ReduceKind::Sum, DType::F32, ints(&[h, w, outputs]), &sizes, |i, r| {
+        let pixel = expr::load(x, DType::F32, vec![i[0] + r[0], i[1] + r[1], r[2]]);
+        expr::load(kernel, DType::F32, vec![i[2], r[2], r[0], r[1]]) * pixel
+    });
+    let c = recognise(&cx.program, y).expect("a contraction");
+    let itself = expr::load(y, DType::F32, c.vars.iter().map(|v| Int::var(*v)).collect());
+    let cpu = lookup(target).expect("a preset");
+    let lowered = lower(&cx.program, &cpu, &c, y, y, position(&c), itself).expect("a schedule");
+    // Its two work spaces: transformed inputs and products.
+    let filtered = lowered.bindings.iter().filter(|b| matches!(b, Binding::Scratch(..))).count() == 2;
+    let got = run(&cx.program, &lowered, &|_| image.clone(), y, h * w * outputs, &vec![]);
+    let mut worst = 0f64;
+    for (k, got) in got.iter().enumerate() {
+        let (row, column, o) = (k / outputs / w, k / outputs % w, k % outputs);
+        let (mut sum, mut size) = (0f64, 0f64);
+        for (a, b, i) in (0..3).flat_map(|a| (0..3).flat_map(move |b| (0..inputs).map(move |i| (a, b, i)))) {
+            let pixel = image[((row + a) * (w + 2) + column + b) * inputs + i];
+            let term = f64::from(pixel) * f64::from(weights[((o * inputs + i) * 3 + a) * 3 + b]);
+            sum += term;
+            size += term.abs();
+        }
+        worst = worst.max((f64::from(*got) - sum).abs() / size);
+    }
+    (worst, filtered)
+}
+
+#[test]
+fn filtered_convolutions_stay_within_their_error_bound() {
+    for target in ["x86-64-v3", "x86-64-v4"] {
+        // Whole tiles, tiles that overlap along one axis and along both, and more tiles than a block has.
+        for shape in [[8, 8, 64, 64], [13, 8, 64, 32], [14, 15, 32, 64], [30, 29, 32, 32]] {
+            let (worst, filtered) = windows_of_three(shape, target);
+            assert!(filtered, "{shape:?} on {target} is summed directly");
+            assert!(worst < 1e-5, "{shape:?} on {target}: {worst}");
+        }
+    }
 }

@@ -6,8 +6,8 @@
 //! transformed when the model is packed.
 //!
 //! Transforms by Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), interpolation points 0, ±1, ±2.
-//! With them rounding errors are larger than those of the sum itself: in `F32`, relative to the largest sum of a channel's absolute
-//! products, below 2e-6 for m = 2 and 1e-5 for m = 4 (see the tests); half types and `F64` are not done this way.
+//! With them rounding errors are larger than those of the sum itself: in `F32` below 1e-5 of the sum of the absolute products,
+//! as a test asserts; half types and `F64` are not done this way.
 
 use super::form::{Form, coef, extent, varies};
 use super::target::Target;
