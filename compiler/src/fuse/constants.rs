@@ -24,8 +24,8 @@ const MOST_STEPS: u64 = 1 << 33;
 /// Makes constants of all `stored` tensors that can be computed now; gives their number.
 pub(super) fn fold(p: &mut Program, stored: &BTreeSet<TensorId>) -> usize {
     let mut count = 0;
-    // Operands have smaller numbers and are folded before.
-    for t in stored {
+    // Operands are defined and folded before.
+    for t in super::inline::defined(p).iter().filter(|t| stored.contains(t)) {
         if let Some(bytes) = compute(p, *t) {
             p.tensors[t.0 as usize].def = Def::Const(Arc::new(bytes));
             count += 1;
@@ -49,6 +49,9 @@ fn extents(vars: &[VarId]) -> Option<i64> {
 
 fn compute(p: &Program, t: TensorId) -> Option<Vec<u8>> {
     let tensor = p.tensor(t);
+    if p.homes.contains_key(&t) {
+        return None;
+    }
     let (vars, rvars) = match &tensor.def {
         Def::Map { vars, .. } => (vars.as_slice(), &[][..]),
         Def::Reduce { vars, rvars, .. } | Def::Fold { vars, rvars, .. } => (vars.as_slice(), rvars.as_slice()),

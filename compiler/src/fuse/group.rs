@@ -30,11 +30,10 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
         stored,
         readers: uses.readers,
         whole: uses.whole,
-        block_of: BTreeMap::new(),
+        block_of: super::uses::blocks(p),
         absorbed: BTreeSet::new(),
         units: BTreeMap::new(),
     };
-    g.note_blocks(&p.main, &mut 0);
     let live: Vec<TensorId> = uses.live.iter().copied().filter(|t| stored.contains(t)).collect();
     // Maps first: they take the reductions that only they read. Then reductions take reductions.
     for t in &live {
@@ -58,24 +57,6 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
 }
 
 impl Group<'_> {
-    fn note_blocks(&mut self, b: &Block, next: &mut usize) {
-        let me = *next;
-        *next += 1;
-        for step in &b.steps {
-            match step {
-                te::Step::Define(t) => {
-                    self.block_of.insert(*t, me);
-                }
-                te::Step::Check(_) => {}
-                te::Step::If { then, other, .. } => {
-                    self.note_blocks(then, next);
-                    self.note_blocks(other, next);
-                }
-                te::Step::Loop(l) => self.note_blocks(&l.body, next),
-            }
-        }
-    }
-
     fn steps(&mut self, b: &Block, live: &BTreeSet<TensorId>) -> Vec<Step> {
         let mut out = vec![];
         let mut done: Vec<*const te::Custom> = vec![];

@@ -8,29 +8,32 @@
 //! Only tensors that would be stored anyway move in, or those that the unit of a sum can store: else nothing is saved.
 
 use super::boxes::{self, Leaf};
-use super::inline;
 use super::uses::{self, Uses, exprs};
+use super::{inline, same};
 use crate::sym::{Int, VarId, free_vars};
-use crate::te::{Block, Def, Expr, Home, Node, Piece, Program, Step, TensorId, expr};
+use crate::te::{Def, Expr, Home, Node, Piece, Program, TensorId, expr};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rewrites the program: tensors that can be put together in place are.
-pub fn find(p: Program) -> Program {
-    let uses = uses::find(&p);
-    let (inlined, stored, _) = inline::inline(p.clone(), &uses);
+pub fn find(mut p: Program) -> Program {
+    let mut uses = uses::find(&p);
+    let (mut inlined, mut stored, _) = inline::inline(p.clone(), &uses);
+    if same::merge(&mut p, &stored, &uses.whole) {
+        uses = uses::find(&p);
+        (inlined, stored, _) = inline::inline(p.clone(), &uses);
+    }
     let mut f = Finder {
         stored: &stored,
         inlined: &inlined,
         uses: &uses,
         constant: constants(&p, &uses),
-        blocks: BTreeMap::new(),
+        blocks: uses::blocks(&p),
         out: p,
     };
-    note_blocks(&f.out.main.clone(), &mut 0, &mut f.blocks);
     let read: BTreeSet<TensorId> = f.out.data_vars.values().map(|(t, _)| *t).collect();
-    for t in &stored {
-        if !read.contains(t) {
-            f.assemble(*t);
+    for t in inline::defined(&f.out) {
+        if stored.contains(&t) && !read.contains(&t) {
+            f.assemble(t);
         }
     }
     f.move_loads();
@@ -185,14 +188,7 @@ impl Finder<'_> {
             })
         };
         for t in &self.uses.live {
-            match &mut self.out.tensors[t.0 as usize].def {
-                Def::Map { body, .. } | Def::Reduce { body, .. } => *body = put(*body),
-                Def::Fold { init, step, result, .. } => {
-                    init.iter_mut().chain(step).chain([result]).for_each(|e| *e = put(*e));
-                }
-                Def::Assembled { pieces, .. } => pieces.iter_mut().for_each(|piece| piece.body = put(piece.body)),
-                _ => {}
-            }
+            super::rewrite(&mut self.out.tensors[t.0 as usize].def, &put);
         }
     }
 }
@@ -200,9 +196,8 @@ impl Finder<'_> {
 /// Tensors that depend on constants alone.
 fn constants(p: &Program, uses: &Uses) -> BTreeSet<TensorId> {
     let mut out = BTreeSet::new();
-    // Operands have smaller numbers.
-    for t in &uses.live {
-        let def = &p.tensor(*t).def;
+    for t in inline::defined(p).into_iter().filter(|t| uses.live.contains(t)) {
+        let def = &p.tensor(t).def;
         let constant = match def {
             Def::Const(_) => true,
             Def::View(base) => out.contains(base),
@@ -212,26 +207,8 @@ fn constants(p: &Program, uses: &Uses) -> BTreeSet<TensorId> {
             _ => false,
         };
         if constant {
-            out.insert(*t);
+            out.insert(t);
         }
     }
     out
-}
-
-fn note_blocks(b: &Block, next: &mut usize, out: &mut BTreeMap<TensorId, usize>) {
-    let me = *next;
-    *next += 1;
-    for step in &b.steps {
-        match step {
-            Step::Define(t) => {
-                out.insert(*t, me);
-            }
-            Step::Check(_) => {}
-            Step::If { then, other, .. } => {
-                note_blocks(then, next, out);
-                note_blocks(other, next, out);
-            }
-            Step::Loop(l) => note_blocks(&l.body, next, out),
-        }
-    }
 }

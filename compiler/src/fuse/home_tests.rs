@@ -233,6 +233,15 @@ fn of_two_pads_of_a_tensor_one_is_its_home() {
 }
 
 #[test]
+fn a_tensor_is_padded_once_for_all_who_read_it_so() {
+    let (mut cx, x) = start();
+    let a = layer(&mut cx, x, 7, 1);
+    let pads = [pad(&mut cx, a, 0.0), pad(&mut cx, a, 0.0), pad(&mut cx, a, 0.0)];
+    let ends: Vec<TensorId> = pads.iter().enumerate().map(|(seed, p)| window(&mut cx, *p, seed)).collect();
+    assert_eq!(check(cx, &ends, 1), 5);
+}
+
+#[test]
 fn joined_layers_are_written_in_place() {
     for (mut cx, x) in [start(), open()] {
         for axis in [0, 1] {

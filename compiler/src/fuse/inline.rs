@@ -8,7 +8,7 @@ use super::uses::{Uses, exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::reindex;
-use crate::te::{Block, Def, Expr, Node, Piece, Program, Step, TensorId, expr};
+use crate::te::{Block, Def, Expr, Func2, Node, Piece, Program, Step, TensorId, expr};
 use std::collections::BTreeSet;
 
 /// Largest expression that inlining may make.
@@ -18,9 +18,7 @@ const MOST_NODES: usize = 400;
 pub fn inline(mut p: Program, uses: &Uses) -> (Program, BTreeSet<TensorId>, usize) {
     let mut stored = BTreeSet::new();
     let mut inlined = 0;
-    let mut ids = vec![];
-    defined(&p.main, &mut ids);
-    for t in ids.into_iter().filter(|t| uses.live.contains(t)) {
+    for t in defined(&p).into_iter().filter(|t| uses.live.contains(t)) {
         let def = p.tensor(t).def.clone();
         let def = rewrite(&p, &stored, t, def);
         p.tensors[t.0 as usize].def = def;
@@ -34,48 +32,42 @@ pub fn inline(mut p: Program, uses: &Uses) -> (Program, BTreeSet<TensorId>, usiz
 }
 
 /// All tensors in order of definition: operands come first.
-fn defined(b: &Block, out: &mut Vec<TensorId>) {
-    for step in &b.steps {
-        match step {
-            Step::Define(t) => out.push(*t),
-            Step::Check(_) => {}
-            Step::If { then, other, .. } => {
-                defined(then, out);
-                defined(other, out);
+pub(super) fn defined(p: &Program) -> Vec<TensorId> {
+    fn go(b: &Block, out: &mut Vec<TensorId>) {
+        for step in &b.steps {
+            match step {
+                Step::Define(t) => out.push(*t),
+                Step::Check(_) => {}
+                Step::If { then, other, .. } => {
+                    go(then, out);
+                    go(other, out);
+                }
+                Step::Loop(l) => go(&l.body, out),
             }
-            Step::Loop(l) => defined(&l.body, out),
         }
     }
+    let mut out = vec![];
+    go(&p.main, &mut out);
+    out
 }
 
 /// Puts the bodies of inlined tensors into a definition.
 fn rewrite(p: &Program, stored: &BTreeSet<TensorId>, t: TensorId, def: Def) -> Def {
     let put = |e: Expr| substitute(p, stored, e);
-    match def {
-        Def::Map { vars, body } => Def::Map { vars, body: put(body) },
-        Def::Reduce { vars, rvars, kind, body } => Def::Reduce { vars, rvars, kind, body: put(body) },
-        Def::Fold { vars, rvars, init, step, result } => Def::Fold {
-            vars,
-            rvars,
-            init: init.into_iter().map(put).collect(),
-            step: step.into_iter().map(put).collect(),
-            result: put(result),
-        },
-        Def::Assembled { lodgers, pieces } => {
-            let pieces = pieces.into_iter().map(|piece| Piece { body: put(piece.body), ..piece }).collect();
-            Def::Assembled { lodgers, pieces }
-        }
-        Def::View(base) if !stored.contains(&base) => {
-            // The base was inlined: the view becomes a map of its own.
-            let shape = p.tensor(t).shape.clone();
-            let vars = crate::te::cx::index_vars("i", &shape);
-            let index = crate::te::cx::index_of(&vars);
-            let at = reindex(&shape, &p.tensor(base).shape, &index);
-            let load = expr::load(base, p.tensor(base).dtype, at);
-            Def::Map { vars, body: put(load) }
-        }
-        other => other,
+    if let Def::View(base) = def
+        && !stored.contains(&base)
+    {
+        // The base was inlined: the view becomes a map of its own.
+        let shape = p.tensor(t).shape.clone();
+        let vars = crate::te::cx::index_vars("i", &shape);
+        let index = crate::te::cx::index_of(&vars);
+        let at = reindex(&shape, &p.tensor(base).shape, &index);
+        let load = expr::load(base, p.tensor(base).dtype, at);
+        return Def::Map { vars, body: put(load) };
     }
+    let mut def = def;
+    super::rewrite(&mut def, &put);
+    def
 }
 
 fn substitute(p: &Program, stored: &BTreeSet<TensorId>, e: Expr) -> Expr {
@@ -101,16 +93,16 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
     let movement = is_movement(*body);
     let plain = is_plain(*body);
     let size = expr::nodes(*body).len();
-    if size > MOST_NODES || (readers.len() > 1 && !movement) {
+    let has_sum = expr::loads(*body)
+        .iter()
+        .any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));
+    if size > MOST_NODES || (readers.len() > 1 && !movement && !ends_in_one(p, uses, t, has_sum)) {
         return false;
     }
     // What is computed before a loop is not computed again in each trip.
     if !movement && readers.iter().any(|r| uses.in_loop.get(r) != uses.in_loop.get(&t)) {
         return false;
     }
-    let has_sum = expr::loads(*body)
-        .iter()
-        .any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));
     readers.iter().all(|r| {
         let tensor = p.tensor(*r);
         match &tensor.def {
@@ -170,6 +162,55 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
             }
             _ => false,
         }
+    })
+}
+
+/// Do all who read `t` end in one map, by way of maps that it alone reads, element by element? In `x * sigmoid(x)` the
+/// element of `x` is then computed once. With `light`, only where they compute little: exponentials of a whole tile of sums
+/// are longer code than the loop over a stored tensor is, and no faster.
+fn ends_in_one(p: &Program, uses: &Uses, t: TensorId, light: bool) -> bool {
+    let Some(readers) = uses.readers.get(&t) else { return false };
+    let mut ways = Ways { p, uses, light, seen: 0 };
+    readers.iter().any(|last| readers.iter().all(|r| ways.lead_to(t, *r, *last)))
+}
+
+/// Most maps looked at between a tensor and the map in which all its readers end.
+const WAYS: usize = 32;
+
+struct Ways<'a> {
+    p: &'a Program,
+    uses: &'a Uses,
+    light: bool,
+    seen: usize,
+}
+
+impl Ways<'_> {
+    /// Does what `reader` makes of `t` end in `last` alone?
+    fn lead_to(&mut self, t: TensorId, reader: TensorId, last: TensorId) -> bool {
+        self.seen += 1;
+        let tensor = self.p.tensor(reader);
+        let Def::Map { vars, body } = &tensor.def else { return false };
+        let own: Vec<Int> = vars.iter().map(|v| Int::var(*v)).collect();
+        let plain = |i: &Int| crate::sym::subst(*i, &|v| (v.extent() == Some(Int::new(1))).then(|| Int::new(0)));
+        let same = |index: &[Int]| index.iter().map(plain).eq(own.iter().map(plain));
+        let here = self.seen <= WAYS
+            && tensor.shape == self.p.tensor(t).shape
+            && !(self.light && is_heavy(*body))
+            && reads_of(&[*body], t).iter().all(|index| same(index));
+        if !here || reader == last {
+            return here;
+        }
+        let next = self.uses.readers.get(&reader);
+        !self.uses.whole.contains(&reader) && next.is_some_and(|rs| rs.iter().all(|r| self.lead_to(reader, *r, last)))
+    }
+}
+
+/// Does it compute what takes many operations?
+fn is_heavy(e: Expr) -> bool {
+    expr::nodes(e).into_iter().any(|n| match n.node() {
+        Node::Un(f, _) => !crate::lower::is_basic(f),
+        Node::Bin(f, ..) => matches!(f, Func2::Pow | Func2::Atan2),
+        _ => false,
     })
 }
 

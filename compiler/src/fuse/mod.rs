@@ -14,6 +14,9 @@ pub mod home;
 #[cfg(test)]
 mod home_tests;
 pub mod inline;
+#[cfg(test)]
+mod inline_tests;
+mod same;
 pub mod uses;
 
 use crate::sym::{Int, VarId};
@@ -77,6 +80,16 @@ pub enum Stage {
     },
 }
 
+impl Stage {
+    /// The tensor that it stores.
+    pub fn stored(&self) -> Option<TensorId> {
+        match self {
+            Stage::Store { id, .. } => Some(*id),
+            Stage::Reduce { .. } => None,
+        }
+    }
+}
+
 /// What a reduction stage computes.
 #[derive(Clone)]
 pub enum Fold {
@@ -134,4 +147,16 @@ pub fn fuse(program: Program) -> Fused {
     constants::fold(&mut program, &stored);
     let steps = group::group(&program, &stored);
     Fused { program, steps, stored, inlined }
+}
+
+/// Puts every expression of a definition through `f`.
+fn rewrite(def: &mut te::Def, f: &dyn Fn(Expr) -> Expr) {
+    match def {
+        te::Def::Map { body, .. } | te::Def::Reduce { body, .. } => *body = f(*body),
+        te::Def::Fold { init, step, result, .. } => {
+            init.iter_mut().chain(step).chain([result]).for_each(|e| *e = f(*e));
+        }
+        te::Def::Assembled { pieces, .. } => pieces.iter_mut().for_each(|piece| piece.body = f(piece.body)),
+        _ => {}
+    }
 }

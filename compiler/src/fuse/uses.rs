@@ -108,6 +108,30 @@ fn extents(of: &[VarId], vars: &mut BTreeSet<VarId>) {
     }
 }
 
+/// Number of the block in which each tensor is defined.
+pub(super) fn blocks(p: &Program) -> BTreeMap<TensorId, usize> {
+    fn go(b: &Block, next: &mut usize, out: &mut BTreeMap<TensorId, usize>) {
+        let me = *next;
+        *next += 1;
+        for step in &b.steps {
+            match step {
+                Step::Define(t) => {
+                    out.insert(*t, me);
+                }
+                Step::Check(_) => {}
+                Step::If { then, other, .. } => {
+                    go(then, next, out);
+                    go(other, next, out);
+                }
+                Step::Loop(l) => go(&l.body, next, out),
+            }
+        }
+    }
+    let mut out = BTreeMap::new();
+    go(&p.main, &mut 0, &mut out);
+    out
+}
+
 fn note_loops(b: &Block, inside: usize, count: &mut usize, out: &mut BTreeMap<TensorId, usize>) {
     for step in &b.steps {
         match step {

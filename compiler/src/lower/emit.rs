@@ -64,8 +64,8 @@ impl<'a> Emit<'a> {
         self.memo = vec![HashMap::new()];
     }
 
-    /// The buffer parameter of the memory that holds a tensor, added when it is first used. A kernel that reads from the
-    /// memory that it writes asks for writing first.
+    /// The buffer parameter of the memory that holds a tensor, added when it is first used. A kernel may read from the memory
+    /// that it writes: other elements.
     pub fn tensor_buf(&mut self, t: TensorId, access: Access) -> Buf {
         let t = self.program.memory(t);
         let dtype = self.program.tensor(t).dtype;
@@ -86,6 +86,9 @@ impl<'a> Emit<'a> {
 
     fn buf(&mut self, binding: Binding, dtype: DType, access: Access) -> Buf {
         if let Some(k) = self.bindings.iter().position(|x| *x == binding) {
+            if access == Access::Write {
+                self.b.let_write(Buf(k as u32));
+            }
             return Buf(k as u32);
         }
         self.bindings.push(binding);

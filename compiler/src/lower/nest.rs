@@ -73,7 +73,6 @@ fn run_pieces(
     let mut e = Emit::new(p, name, tiled);
     let mut tiles = units.filter(|_| tiled);
     let whole = pieces.len() == 1 && pieces[0].0.vars.first().and_then(|v| v.extent()) == units;
-    claim_memory(&mut e, &pieces);
     for (mut piece, start) in pieces {
         linearize_nest(p, &mut piece, locals);
         // Work units are values of the first variable: with several pieces it stays.
@@ -86,20 +85,6 @@ fn run_pieces(
         run.nest(&piece);
     }
     e.finish(tiles)
-}
-
-/// Asks for the memory that the nests write, where they read from it, too.
-fn claim_memory(e: &mut Emit<'_>, pieces: &[(Nest, Int)]) {
-    let stages = || pieces.iter().flat_map(|(n, _)| &n.stages);
-    let loads = |s: &Stage| parts(s).0.into_iter().flat_map(expr::loads).map(|(t, _)| t).collect::<Vec<_>>();
-    let read: BTreeSet<TensorId> = stages().flat_map(loads).collect();
-    for stage in stages() {
-        if let Stage::Store { id, .. } = stage
-            && read.contains(&e.program.memory(*id))
-        {
-            e.tensor_buf(*id, Access::Write);
-        }
-    }
 }
 
 /// Work units that there should be: enough for many threads.

@@ -101,14 +101,7 @@ impl InnerVars {
 /// The tensors whose memory a unit writes.
 pub(super) fn written_by(p: &Program, u: &Unit) -> Vec<TensorId> {
     match u {
-        Unit::Nest(n) => n
-            .stages
-            .iter()
-            .filter_map(|s| match s {
-                Stage::Store { id, .. } => Some(p.memory(*id)),
-                Stage::Reduce { .. } => None,
-            })
-            .collect(),
+        Unit::Nest(n) => n.stages.iter().filter_map(Stage::stored).map(|t| p.memory(t)).collect(),
         Unit::Contract { out, .. } => vec![p.memory(*out)],
         Unit::Pieces(t, _) => vec![p.memory(*t)],
         Unit::Custom(_, outs) => outs.clone(),

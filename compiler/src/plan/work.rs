@@ -1,6 +1,6 @@
 //! What each kernel call does, for profiles: operations and bytes as formulas over the sizes of the inputs.
 
-use super::{bytes, looped};
+use super::bytes;
 use crate::fuse::{Fold, Nest, Stage, Unit};
 use crate::kernel::ir::Access;
 use crate::lower::contract::{Contraction, recognise};
@@ -47,7 +47,12 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
                 let elements = pieces.iter().fold(Int::new(0), |sum, piece| sum + extent(&piece.vars));
                 formula(p, elements * p.tensor(*t).dtype.size())
             }
-            _ => moved(Access::Write),
+            Unit::Contract { out, .. } => formula(p, bytes(p, *out)),
+            Unit::Nest(n) => {
+                let stored: BTreeSet<TensorId> = n.stages.iter().filter_map(Stage::stored).collect();
+                formula(p, stored.iter().fold(Int::new(0), |sum, t| sum + bytes(p, *t)))
+            }
+            Unit::Custom(..) => moved(Access::Write),
         },
         units: k.tiles.and_then(|i| formula(p, i)),
     }
@@ -55,12 +60,12 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
 
 /// The model's nodes that the tensors of a unit come from.
 fn nodes(p: &Program, u: &Unit) -> Vec<String> {
-    let mut tensors: Vec<TensorId> = match u {
-        Unit::Contract { sum, .. } => vec![*sum],
+    let tensors: Vec<TensorId> = match u {
+        Unit::Contract { sum, out, .. } => vec![*sum, *out],
         Unit::Nest(n) => n.stages.iter().map(|(Stage::Reduce { id, .. } | Stage::Store { id, .. })| *id).collect(),
-        Unit::Pieces(..) | Unit::Custom(..) => vec![],
+        Unit::Pieces(t, _) => vec![*t],
+        Unit::Custom(_, outs) => outs.clone(),
     };
-    tensors.extend(looped::written_by(p, u));
     let mut out: Vec<String> = vec![];
     for t in tensors {
         let node = &p.tensor(t).node;

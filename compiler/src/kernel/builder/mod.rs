@@ -142,6 +142,13 @@ impl Builder {
         Buf(self.bufs.len() as u32 - 1)
     }
 
+    /// Lets the kernel write a buffer that it has asked for reading. What it has read so far it does not write.
+    pub fn let_write(&mut self, buf: Buf) {
+        if let Some(param) = self.bufs.get_mut(buf.0 as usize) {
+            param.access = Access::Write;
+        }
+    }
+
     /// Adds an `i64` scalar parameter; gives its index.
     pub fn add_scalar(&mut self) -> u32 {
         self.scalars += 1;
