@@ -73,3 +73,36 @@ fn long_sums_stay_accurate_on_every_processor() {
         }
     }
 }
+
+/// Rows of what may be empty, then one of constants, column by column in vectors.
+#[test]
+fn a_condition_that_lanes_share_guards_loads_from_an_empty_tensor() {
+    let n = Int::symbol("n", Some(0), None);
+    let mut cx = Cx::new();
+    let a = cx.input("a", DType::F32, vec![n, Int::new(8)]);
+    let b = cx.input("b", DType::F32, vec![Int::new(8)]);
+    let y = cx.map(DType::F32, vec![n + 1, Int::new(8)], |i| {
+        let held = expr::cmp(crate::kernel::ir::Cmp::Lt, expr::int(i[0]), expr::int(n));
+        expr::select(held, expr::load(a, DType::F32, i.to_vec()), expr::load(b, DType::F32, vec![i[1]]))
+    });
+    let tensor = cx.program.tensor(y);
+    let crate::te::Def::Map { vars, body } = &tensor.def else { panic!("a map") };
+    let position = crate::te::cx::flatten(&tensor.shape, &crate::te::cx::index_of(vars));
+    let stage = Stage::Store { id: y, inner: vec![], body: *body, position };
+    let cpu = graphmend_targets::lookup("x86-64-v3").expect("a preset");
+    let lowered = lower(&cx.program, &cpu, "rows", &Nest { vars: vars.clone(), stages: vec![stage] });
+    let at_zero = |i: Int| crate::sym::subst(i, &|_| Some(Int::new(0))).as_const().expect("known");
+    let scalars: Vec<i64> = lowered.scalars.iter().map(|s| at_zero(*s)).collect();
+    let row: Vec<u8> = (0..8).flat_map(|k| (k as f32).to_le_bytes()).collect();
+    let mut out = vec![0; 32];
+    let mut written = Some(&mut out);
+    let memory = lowered.bindings.iter().map(|binding| match binding {
+        crate::lower::Binding::Tensor(t) if *t == y => Memory::Write(written.take().expect("once")),
+        crate::lower::Binding::Tensor(t) if *t == a => Memory::Read(&[]),
+        _ => Memory::Read(&row),
+    });
+    let units = lowered.tiles.map_or(1, at_zero);
+    let end = interp::run(&lowered.kernel, &mut memory.collect::<Vec<_>>(), &scalars, 0..units, 1 << 20);
+    assert_eq!(end, Ok(0));
+    assert_eq!(out, row);
+}
