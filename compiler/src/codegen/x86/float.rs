@@ -121,7 +121,7 @@ impl Sel<'_> {
         let multiply = of(elem, Mnemonic::Vfmadd213ps, Mnemonic::Vfmadd213pd);
         let mut parts = vec![];
         for p in 0..c.parts.len() {
-            let size = Self::part_size(&c, p);
+            let size = self.product_size(&c, p);
             let y = self.scalar_source(&mut b, p, size);
             let (x, z) = (a.parts[p], c.parts[p]);
             let to = self.target(Some(reg), p);

@@ -58,7 +58,7 @@ impl Sel<'_> {
         let uses = self.facts.uses[reg.0 as usize];
         let here = uses.together && uses.block == self.facts.places[reg.0 as usize].block;
         if ty.lanes == 1 {
-            return uses.splats && uses.count == 1 && here;
+            return uses.splats && here;
         }
         // Whole registers only: a tail must not read beyond its end.
         here && ty.lanes == self.per(ty.elem)
@@ -184,14 +184,23 @@ impl Sel<'_> {
         }
         let per = self.per(elem);
         if let Some(mem) = held.mem {
+            let broadcast = if elem == DType::F64 { Mnemonic::Vpbroadcastq } else { Mnemonic::Vbroadcastss };
+            if self.facts.uses[a.0 as usize].count > 1 {
+                // Splats of several lengths: all are parts of one.
+                let part = match self.recently(a) {
+                    Some(part) => part,
+                    None => self.vec(broadcast, self.isa.full(), &[Opnd::Mem(mem)]),
+                };
+                self.used_now(a, part);
+                return Ok(self.value(ty, vec![part; lanes.div_ceil(per) as usize]));
+            }
             let uses = self.facts.uses[reg.0 as usize];
             let here = uses.together && uses.block == self.facts.places[reg.0 as usize].block;
             if here && lanes <= per && Self::size(lanes, elem.size()) == Size::Z {
                 return Ok(Val { mem: Some(mem.broadcast()), ..self.value(ty, vec![]) });
             }
             let size = Self::size(lanes.min(per), elem.size());
-            let mnemonic = if elem == DType::F64 { Mnemonic::Vpbroadcastq } else { Mnemonic::Vbroadcastss };
-            let part = self.vec(mnemonic, size, &[Opnd::Mem(mem)]);
+            let part = self.vec(broadcast, size, &[Opnd::Mem(mem)]);
             return Ok(self.value(ty, vec![part; lanes.div_ceil(per) as usize]));
         }
         let val = self.val(a)?;

@@ -69,6 +69,9 @@ pub(super) struct Sel<'k> {
     recent: HashMap<Reg, (V, usize)>,
     /// Bytes of the widest element among vectors of this kernel, but 4 where 8 are not those of all.
     widest: u16,
+    /// The kernel has vectors as long as a register. The shorter ones beside them are multiplied in whole registers, too:
+    /// next to 512-bit instructions, the second multiplier takes no others.
+    whole: bool,
 }
 
 /// Lines within which a value that was loaded is kept for its next user.
@@ -84,9 +87,12 @@ impl<'k> Sel<'k> {
             _ if isa.evex => 4,
             _ => 1,
         };
+        let full = |ty: &Type| ty.lanes as usize * ty.elem.size() >= isa.bytes.into();
+        let whole = isa.evex && kernel.vars.iter().any(full);
         Sel {
             kernel,
             isa,
+            whole,
             features,
             facts: Facts::of(kernel),
             body: Body::default(),
@@ -256,6 +262,11 @@ impl<'k> Sel<'k> {
         Self::size(lanes, val.ty.elem.size())
     }
 
+    /// The register size in which products of part `p` of a value are computed.
+    pub(super) fn product_size(&self, val: &Val, p: usize) -> Size {
+        if self.whole && val.ty.lanes > 1 { self.isa.full() } else { Self::part_size(val, p) }
+    }
+
     pub(super) fn class(ty: Type) -> Class {
         match (ty.lanes, ty.elem) {
             (1, elem) if !elem.is_float() => Class::Gpr,
@@ -356,14 +367,22 @@ impl<'k> Sel<'k> {
         if val.mem.is_none() || self.facts.uses[reg.0 as usize].count == 1 {
             return Ok(val);
         }
-        let now = self.body.lines.len();
-        let known = self.recent.get(&reg).filter(|(_, at)| now - at <= NEAR).map(|(v, _)| *v);
-        match known {
+        match self.recently(reg) {
             Some(v) => val = Val { parts: vec![v], mem: None, ..val },
             None => self.complete(&mut val),
         }
-        self.recent.insert(reg, (val.parts[0], self.body.lines.len()));
+        self.used_now(reg, val.parts[0]);
         Ok(val)
+    }
+
+    /// The register into which a value was loaded that lies in memory, if that is not long ago.
+    pub(super) fn recently(&self, reg: Reg) -> Option<V> {
+        let now = self.body.lines.len();
+        self.recent.get(&reg).filter(|(_, at)| now - at <= NEAR).map(|(v, _)| *v)
+    }
+
+    pub(super) fn used_now(&mut self, reg: Reg, v: V) {
+        self.recent.insert(reg, (v, self.body.lines.len()));
     }
 
     /// The value of a register, with all its parts in registers.

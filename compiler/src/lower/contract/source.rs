@@ -35,8 +35,15 @@ pub(super) fn resolve(program: &Program, t: TensorId, index: &[Int]) -> Option<S
                 return Some(Source { tensor: t, bytes: bytes.clone(), dtype, flat: flatten(&tensor.shape, &index) });
             }
             Def::View(base) => {
-                index = reindex(&tensor.shape, &program.tensor(*base).shape, &index);
-                t = *base;
+                let root = viewed(program, *base);
+                let of = program.tensor(root);
+                if let Def::Const(bytes) = &of.def {
+                    // The same position, which as an index into the constant's shape may be affine no more.
+                    let flat = flatten(&tensor.shape, &index);
+                    return (of.dtype == dtype).then(|| Source { tensor: root, bytes: bytes.clone(), dtype, flat });
+                }
+                index = reindex(&tensor.shape, &of.shape, &index);
+                t = root;
             }
             Def::Map { vars, body } => {
                 let Node::Load(from, at) = body.node() else { return None };
@@ -47,6 +54,14 @@ pub(super) fn resolve(program: &Program, t: TensorId, index: &[Int]) -> Option<S
             _ => return None,
         }
     }
+}
+
+/// What a view shows, through further views.
+fn viewed(program: &Program, mut t: TensorId) -> TensorId {
+    while let Def::View(base) = program.tensor(t).def {
+        t = base;
+    }
+    t
 }
 
 /// A constant read at given values of the indices.
