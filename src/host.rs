@@ -148,9 +148,14 @@ fn key(content: &[u8; 32], options: &Options) -> String {
     put(&options.target.features.0.to_le_bytes());
     put(format!("{:?}", options.target).as_bytes());
     put(&(options.unroll as u64).to_le_bytes());
+    put(&[options.layout as u8]);
     for (name, dim) in &options.dims {
         put(name.as_bytes());
         put(format!("{dim:?}").as_bytes());
+    }
+    for (name, shape) in &options.shapes {
+        put(name.as_bytes());
+        put(format!("{shape:?}").as_bytes());
     }
     h.finalize().to_hex().to_string()
 }

@@ -59,7 +59,7 @@ class Bench:
 
     def __init__(self, bin, out, seconds):
         self.bin, self.out, self.seconds = bin, out, seconds
-        # By path of the model: growth takes one file at several sizes.
+        # By path of the model and shapes of its inputs.
         self.packed = {}
         self.work = tempfile.mkdtemp(prefix="graphmend-bench-")
         self.library = setup.onnxruntime_library()
@@ -79,13 +79,16 @@ class Bench:
         return file
 
     def pack(self, model):
-        """Packs a model; gives the path and what graphmend-pack says of it."""
-        if model.path not in self.packed:
-            path = os.path.join(self.out, "packed", model.name + ".gmc")
+        """Packs a model for the shapes of its inputs; gives the path and what graphmend-pack says of it."""
+        shapes = [f"{i['name']}={'x'.join(map(str, i['shape']))}" for i in model.inputs if i["shape"]]
+        key = (model.path, *shapes)
+        if key not in self.packed:
+            path = os.path.join(self.out, "packed", f"{model.name}.gmc")
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            text = run([self.program("graphmend-pack"), model.path, "-o", path, "--json"], timeout=1800)
-            self.packed[model.path] = path, json.loads(text)["summary"]
-        return self.packed[model.path]
+            given = [a for s in shapes for a in ("--shape", s)]
+            text = run([self.program("graphmend-pack"), model.path, "-o", path, "--json", *given], timeout=1800)
+            self.packed[key] = path, json.loads(text)["summary"]
+        return self.packed[key]
 
     def given(self, model):
         return [a for i in model.inputs for a in ("-i", f"{i['name']}={i['file']}")]

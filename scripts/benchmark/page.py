@@ -255,7 +255,7 @@ def text(results, image=None, growth_image=None):
         f"has one, is from one run of {results['date']} on {machine['cpu']} ({count(machine['cores'], 'core')}{memory}, {machine['system']}, {machine['arch']}).\n",
         f"Engines take turns, {count(results['rounds'], 'round')}, each in a fresh process with {results['seconds']} s of steady runs; a figure is the median over the "
         "rounds of the median within one. Inputs are the reference cases' own, or random. All compute in single precision (OpenVINO is asked for f32), "
-        "except for models that are quantized themselves. Open dimensions stay open, but OpenVINO and tract are given the sizes beforehand. Python peers are measured around the call, inside of the process.\n",
+        "except for models that are quantized themselves. Engines that can be told the sizes of open dimensions beforehand are: GraphMend, OpenVINO and tract. Python peers are measured around the call, inside of the process.\n",
     ]
     if results.get("quick"):
         parts.append("This is a quick run: few models, short rounds.\n")

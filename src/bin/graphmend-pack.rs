@@ -35,6 +35,7 @@ Examples:
   graphmend-pack silero_vad.onnx                       writes silero_vad.gmc for this machine
   graphmend-pack mobilenet.onnx --target rpi4 -o mobilenet.gmc
   graphmend-pack bert.onnx --dim batch=1 --dim seq=1..512
+  graphmend-pack detector.onnx --shape 1x3x640x640     one input, of this shape only
   graphmend-pack model.onnx --emit fused --emit kernels=kernels.txt
   graphmend-pack --list-targets"
 )]
@@ -58,6 +59,10 @@ struct Cli {
     /// Bind a symbolic dimension to a size, or bound it: NAME=N or NAME=A..B (a dimension without a name is INPUT.AXIS)
     #[arg(short, long, value_name = "NAME=N|A..B", value_parser = parse_dim)]
     dim: Vec<(String, Dim)>,
+
+    /// Give an input a shape, which binds its symbolic dimensions; the name may be left out where there is one input
+    #[arg(short, long, value_name = "[NAME=]1x3x224x224", value_parser = parse_shape)]
+    shape: Vec<(String, Vec<u64>)>,
 
     /// Most nodes that writing out loops may make; a loop that would make more stays a native loop
     #[arg(long, value_name = "NODES", default_value_t = graphmend::compiler::mend::UNROLL)]
@@ -147,6 +152,15 @@ fn parse_dim(text: &str) -> Result<(String, Dim), String> {
     }
 }
 
+fn parse_shape(text: &str) -> Result<(String, Vec<u64>), String> {
+    let (name, shape) = text.rsplit_once('=').unwrap_or(("", text));
+    let size = |t: &str| match t.trim().parse::<u64>() {
+        Ok(n) if i64::try_from(n).is_ok() => Ok(n),
+        _ => Err(format!("'{t}' is no size: a shape is sizes with an x or a comma between them, as 1x3x224x224")),
+    };
+    Ok((name.to_owned(), shape.split(['x', ',']).map(size).collect::<Result<_, _>>()?))
+}
+
 fn parse_emit(text: &str) -> Result<(Stage, Option<PathBuf>), String> {
     let (stage, file) = match text.split_once('=') {
         Some((s, f)) => (s, Some(PathBuf::from(f))),
@@ -215,6 +229,10 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     }
     let mut options = Options::new(host::target(Some(&cli.target))?);
     options.dims = dims;
+    options.shapes = cli.shape.iter().cloned().collect();
+    if options.shapes.len() < cli.shape.len() {
+        bail!("the shape of an input is given twice");
+    }
     options.unroll = cli.unroll;
     options.layout = cli.layout;
     options.emit = cli.emit.iter().map(|(s, _)| s.emit()).collect();

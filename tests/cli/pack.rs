@@ -145,6 +145,31 @@ fn sizes_for_dimensions_that_are_not_there_are_errors() {
 }
 
 #[test]
+fn the_shape_of_an_input_binds_its_dimensions() {
+    let folder = with_model();
+    for (args, status, says) in [
+        (&["--shape", "z=2x4"][..], 1, "there is no input 'z', but x"),
+        (&["--shape", "2x5"], 1, "axis 1 cannot be 5"),
+        (&["--shape", "2x4x1"], 1, "a shape of 3 axes does not fit"),
+        (&["--shape", "2x4", "--dim", "n=3"], 1, "dimension 'n' is given two sizes"),
+        (&["--shape", "2x4", "--shape", "3x4"], 1, "given twice"),
+        (&["--shape", "2xn"], 2, "'n' is no size"),
+    ] {
+        let (got, message) = failure(&pack(&folder, &[&["model.onnx"], args].concat()));
+        assert_eq!(got, status, "{message}");
+        assert!(message.contains(says), "{message}");
+    }
+    let bytes = |args: &[&str]| {
+        stdout(&pack(&folder, &[&["model.onnx", "-o", "out.gmc"], args].concat()));
+        fs::read(folder.path("out.gmc")).unwrap()
+    };
+    let bound = bytes(&["--dim", "n=7"]);
+    assert_eq!(bytes(&["--shape", "7x4"]), bound);
+    assert_eq!(bytes(&["--shape", "x=7,4"]), bound);
+    assert_ne!(bytes(&[]), bound);
+}
+
+#[test]
 fn a_missing_model_is_told_once() {
     let (status, message) = failure(&pack(&Folder::new(), &["none.onnx"]));
     assert_eq!(status, 1);

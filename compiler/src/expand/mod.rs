@@ -26,6 +26,15 @@ pub enum Dim {
     Range(u64, u64),
 }
 
+/// The name under which a dimension that is not fixed is known.
+pub fn dim_key(d: &DimDecl, input: &str, axis: usize) -> String {
+    match d {
+        // A name that is no name ("?", "-1") says nothing: two such dimensions need not be equal.
+        DimDecl::Named(n) if n.chars().any(|c| c.is_alphabetic()) => n.clone(),
+        _ => format!("{input}.{axis}"),
+    }
+}
+
 /// Sizes of named dimensions.
 pub type Dims = BTreeMap<String, Dim>;
 
@@ -117,13 +126,10 @@ impl<'d> Expander<'d> {
     }
 
     fn dim(&mut self, d: &DimDecl, input: usize, axis: usize, name: &str) -> Result<Int> {
-        // A name that is no name ("?", "-1") says nothing: two such dimensions need not be equal.
-        let label = match d {
-            DimDecl::Fixed(n) => return Ok(Int::new(*n as i64)),
-            DimDecl::Named(n) if n.chars().any(|c| c.is_alphabetic()) => Some(n.clone()),
-            DimDecl::Named(_) | DimDecl::Unknown => None,
-        };
-        let key = label.clone().unwrap_or_else(|| format!("{name}.{axis}"));
+        if let DimDecl::Fixed(n) = d {
+            return Ok(Int::new(*n as i64));
+        }
+        let key = dim_key(d, name, axis);
         if let Some(known) = self.symbols.get(&key) {
             return Ok(*known);
         }

@@ -1,11 +1,13 @@
 //! Loop nests to kernel IR: which variable carries the lanes, where loops are cut, in which order they run.
 
+mod reduce;
+
 use super::emit::{Emit, guards, linearize};
 use super::{LoweredKernel, split};
 use crate::codegen::vector_bits;
 use crate::dtype::DType;
 use crate::fuse::{Fold, Nest, Stage};
-use crate::kernel::ir::{self, Access, BinOp, Horizontal, Reg, Type, Var};
+use crate::kernel::ir::{Access, Reg, Type};
 use crate::sym::{Int, VarId, linear_in};
 use crate::te::{self, Expr, Node, Program, ReduceKind, TensorId, expr};
 use graphmend_targets::Cpu;
@@ -138,6 +140,15 @@ pub(super) fn parts(stage: &Stage) -> (Vec<Expr>, Vec<Int>) {
     }
 }
 
+/// Does an element take a function of many instructions?
+fn is_heavy(stage: &Stage) -> bool {
+    parts(stage).0.into_iter().flat_map(expr::nodes).any(|n| match n.node() {
+        Node::Un(f, _) => !super::is_basic(f),
+        Node::Bin(f, ..) => matches!(f, te::Func2::Pow | te::Func2::Atan2),
+        _ => false,
+    })
+}
+
 struct Run<'e, 'a> {
     e: &'e mut Emit<'a>,
     cpu: &'e Cpu,
@@ -152,9 +163,6 @@ struct Run<'e, 'a> {
 
 /// Accumulators of a sum on processors without vectors.
 const SCALAR_SUMS: u16 = 8;
-/// Most additions to one accumulator before its sum goes into the whole.
-const SUM_PART: i64 = 32;
-
 /// What is done with the iterations that are too few for all lanes.
 #[derive(Clone, Copy)]
 enum Tails {
@@ -189,7 +197,9 @@ impl Run<'_, '_> {
             let inner_better = nest.stages.iter().zip(&own).any(|(s, o)| {
                 o.is_some_and(|o| matches!(self.fit(s, o), Fit::Good)) && !matches!(self.fit(s, *v), Fit::Good)
             });
-            fits.iter().all(|f| !matches!(f, Fit::Bad)) && fits.iter().any(|f| matches!(f, Fit::Good)) && !inner_better
+            // Where each element takes long to compute, lanes pay even if all are loaded one by one.
+            let pays = fits.iter().any(|f| matches!(f, Fit::Good)) || nest.stages.iter().any(is_heavy);
+            fits.iter().all(|f| !matches!(f, Fit::Bad)) && pays && !inner_better
         });
         let lanes = self.lanes(&nest.stages);
         self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, self.fitting(lanes, v))), lanes);
@@ -242,23 +252,17 @@ impl Run<'_, '_> {
         }
         let mut size = 0;
         let mut nodes = 0;
-        let mut heavy = false;
         for s in stages {
             let (exprs, _) = parts(s);
             for e in exprs {
                 for n in expr::nodes(e) {
                     nodes += 1;
                     size = size.max(if n.dtype() == DType::Bool { 1 } else { n.dtype().size() });
-                    heavy |= match n.node() {
-                        Node::Un(f, _) => !super::is_basic(f),
-                        Node::Bin(crate::te::Func2::Pow | crate::te::Func2::Atan2, ..) => true,
-                        _ => false,
-                    };
                 }
             }
         }
         let base = (self.vector_bytes() / size.max(1)) as u16;
-        if heavy || nodes > 12 || size <= 2 { base } else { base * 4 }
+        if stages.iter().any(is_heavy) || nodes > 12 || size <= 2 { base } else { base * 4 }
     }
 
     /// Bytes of the vectors that code is generated with.
@@ -472,169 +476,12 @@ impl Run<'_, '_> {
             this.e.store_flat(buf, position, value);
         });
     }
-
-    fn reduce(&mut self, kind: ReduceKind, body: Expr, rvars: &[VarId], lane: Option<(VarId, u16)>) -> Reg {
-        let op = match kind {
-            ReduceKind::Sum => BinOp::Add,
-            ReduceKind::Prod => BinOp::Mul,
-            ReduceKind::Max => BinOp::Max,
-            ReduceKind::Min => BinOp::Min,
-        };
-        let neutral = neutral(kind, body.dtype());
-        let width = self.e.lanes();
-        let start = self.e.b.const_of(neutral, width);
-        let one = self.e.b.var_init(start);
-        let many: Option<Var> = lane.map(|(_, n)| {
-            let start = self.e.b.const_of(neutral, n);
-            self.e.b.var_init(start)
-        });
-        let add = |this: &mut Self, to: Var, value: Reg| {
-            let so_far = this.e.b.get(to);
-            let next = this.e.b.bin(op, so_far, value);
-            this.e.b.set(to, next);
-        };
-        let leaf = |this: &mut Self, one: Var, many: Option<Var>| {
-            // In the main loop values have lanes of their own; in its tail, and without lanes, the outer ones'.
-            let value = this.e.expr(body);
-            let target = many.filter(|_| this.e.lanes() > width).unwrap_or(one);
-            add(this, target, value);
-        };
-        match rvars.split_last() {
-            // A float that has grown large loses what is added to it one by one: parts are summed first.
-            Some((last, before))
-                if kind == ReduceKind::Sum && body.dtype().is_float() && is_long(*last, before, part_of(lane)) =>
-            {
-                let (length, step) = (last.extent().unwrap_or(Int::new(1)), part_of(lane));
-                self.inner(before, None, Tails::Single, &mut |this: &mut Self| {
-                    let (zero, end) = (this.e.b.i64(0), this.e.int(length));
-                    let from = this.e.b.begin_for(zero, end, step);
-                    let part = this.e.b.var_init(start);
-                    let part_many = lane.map(|(_, n)| {
-                        let start = this.e.b.const_of(neutral, n);
-                        this.e.b.var_init(start)
-                    });
-                    let size = this.e.b.i64(step);
-                    let to = this.e.b.add(from, size);
-                    let to = this.e.b.min(to, end);
-                    this.span(&[*last], (from, to), lane, Tails::Single, &mut |this: &mut Self| {
-                        leaf(this, part, part_many)
-                    });
-                    for (to, from) in [(Some(one), Some(part)), (many, part_many)] {
-                        if let (Some(to), Some(from)) = (to, from) {
-                            let value = this.e.b.get(from);
-                            add(this, to, value);
-                        }
-                    }
-                    this.e.b.end();
-                });
-            }
-            _ if lane.is_none() && is_small(rvars, body) => {
-                self.written_out(rvars, &mut |this: &mut Self| leaf(this, one, None));
-            }
-            _ => self.inner(rvars, lane, Tails::Single, &mut |this: &mut Self| leaf(this, one, many)),
-        }
-        let mut result = self.e.b.get(one);
-        if let Some(v) = many {
-            let v = self.e.b.get(v);
-            let h = match kind {
-                ReduceKind::Sum => Horizontal::Add,
-                ReduceKind::Prod => Horizontal::Mul,
-                ReduceKind::Max => Horizontal::Max,
-                ReduceKind::Min => Horizontal::Min,
-            };
-            let h = self.e.b.horizontal(h, v);
-            result = self.e.b.bin(op, result, h);
-        }
-        result
-    }
-
-    /// Runs `leaf` for all values of `vars`, which are few, without a loop.
-    fn written_out(&mut self, vars: &[VarId], leaf: &mut dyn FnMut(&mut Self)) {
-        let Some((v, rest)) = vars.split_first() else {
-            self.e.forget();
-            return leaf(self);
-        };
-        for k in 0..v.extent().and_then(|n| n.as_const()).unwrap_or(0) {
-            let at = self.e.b.i64(k);
-            self.e.vars.insert(*v, at);
-            self.written_out(rest, leaf);
-        }
-        self.e.vars.remove(v);
-        self.e.forget();
-    }
-
-    fn ordered(&mut self, init: &[Expr], step: &[Expr], result: Expr, rvars: &[VarId]) -> Reg {
-        let mut vars = vec![];
-        for e in init {
-            let r = self.e.expr(*e);
-            vars.push(self.e.b.var_init(r));
-        }
-        self.inner(rvars, None, Tails::Single, &mut |this: &mut Self| {
-            this.e.accs = vars.iter().map(|v| this.e.b.get(*v)).collect();
-            let next: Vec<Reg> = step.iter().map(|e| this.e.expr(*e)).collect();
-            for (v, r) in vars.iter().zip(next) {
-                this.e.b.set(*v, r);
-            }
-        });
-        self.e.forget();
-        self.e.accs = vars.iter().map(|v| self.e.b.get(*v)).collect();
-        let r = self.e.expr(result);
-        self.e.accs.clear();
-        r
-    }
-}
-
-/// Most operations that a reduction over a window is written out as.
-const WINDOW: i64 = 64;
-
-/// Is a reduction of `body` over `vars` a window's, small enough to be written out?
-fn is_small(vars: &[VarId], body: Expr) -> bool {
-    let size = vars.iter().try_fold(expr::nodes(body).len() as i64, |n, v| n.checked_mul(v.extent()?.as_const()?));
-    size.is_some_and(|n| n <= WINDOW)
-}
-
-/// Elements that a part of a sum has.
-fn part_of(lane: Option<(VarId, u16)>) -> i64 {
-    SUM_PART * lane.map_or(1, |(_, n)| i64::from(n))
-}
-
-/// Is a sum over `last`, within loops over `before`, worth adding up in parts?
-fn is_long(last: VarId, before: &[VarId], part: i64) -> bool {
-    let least = if before.is_empty() { 2 * part } else { part };
-    last.extent().and_then(|n| n.as_const()).is_none_or(|n| n >= least)
 }
 
 fn depends(e: Expr, v: VarId) -> bool {
     let mut vars = BTreeSet::new();
     expr::collect_vars(e, &mut vars);
     vars.contains(&v)
-}
-
-fn neutral(kind: ReduceKind, t: DType) -> ir::Imm {
-    let least = |t: DType| match t {
-        DType::F32 => u64::from(f32::NEG_INFINITY.to_bits()),
-        DType::F64 => f64::NEG_INFINITY.to_bits(),
-        t if t.is_signed() => 1u64 << (8 * t.size() - 1),
-        _ => 0,
-    };
-    let greatest = |t: DType| match t {
-        DType::F32 => u64::from(f32::INFINITY.to_bits()),
-        DType::F64 => f64::INFINITY.to_bits(),
-        DType::Bool => 1,
-        t if t.is_signed() => (1u64 << (8 * t.size() - 1)) - 1,
-        t => u64::MAX >> (64 - 8 * t.size()),
-    };
-    let bits = match kind {
-        ReduceKind::Sum => 0,
-        ReduceKind::Prod => match t {
-            DType::F32 => u64::from(1f32.to_bits()),
-            DType::F64 => 1f64.to_bits(),
-            _ => 1,
-        },
-        ReduceKind::Max => least(t),
-        ReduceKind::Min => greatest(t),
-    };
-    ir::Imm { elem: t, bits }
 }
 
 /// The type of a scalar of `elem`.

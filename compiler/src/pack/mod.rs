@@ -1,8 +1,10 @@
 //! Everything together: a model in, the bytes of a cache file out.
 
+mod dims;
+
 use crate::codegen::{self, Target};
 use crate::error::{Error, Result, Stage};
-use crate::expand::{self, Dim, Dims, Expander};
+use crate::expand::{self, Dim, Dims};
 use crate::fuse::{self, Unit};
 use crate::graph::Module;
 use crate::kernel::ir::Kernel;
@@ -27,6 +29,9 @@ pub struct Options {
     pub target: Cpu,
     /// Sizes of symbolic dimensions.
     pub dims: Dims,
+    /// Shapes of inputs by name; an empty name is that of a model's only input. They bind the symbolic dimensions that the
+    /// inputs have.
+    pub shapes: BTreeMap<String, Vec<u64>>,
     /// Most nodes that writing out loops may make; a loop that would make more stays a loop.
     pub unroll: usize,
     /// In which order the axes of tensors lie in memory.
@@ -38,7 +43,7 @@ pub struct Options {
 impl Options {
     /// Packs for `target`, symbolic dimensions left open.
     pub fn new(target: Cpu) -> Options {
-        Options { target, dims: Dims::new(), unroll: mend::UNROLL, layout: Layout::Auto, emit: vec![] }
+        Options { target, dims: Dims::new(), shapes: BTreeMap::new(), unroll: mend::UNROLL, layout: Layout::Auto, emit: vec![] }
     }
 }
 
@@ -157,7 +162,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     let cpu = &options.target;
     let nodes = module.node_count();
     emit(Emit::Graph, &|| module.to_string());
-    check_dims(&module, &options.dims)?;
+    let options = &dims::bound(&module, options)?;
     sym::reset();
     te::expr::reset();
     progress("mending", 0, nodes);
@@ -215,33 +220,6 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
 /// Whether a buffer lies in the arena and its size or place is known only in a run.
 fn grows(b: &BufferSpec) -> bool {
     b.space == Space::Arena && [Some(b.offset), b.bytes].iter().any(|v| matches!(v, Some(Val::Reg(_))))
-}
-
-/// Checks that the dimensions that are given sizes are the model's, and that the sizes are some.
-fn check_dims(module: &Module, dims: &Dims) -> Result<()> {
-    for (name, dim) in dims {
-        let (least, most) = match dim {
-            Dim::Fixed(n) => (*n, *n),
-            Dim::Range(a, b) => (*a, *b),
-        };
-        if least > most || most < 1 || i64::try_from(most).is_err() {
-            return Err(Error::Options(format!("dimension '{name}': sizes are from 1 to {}", i64::MAX)));
-        }
-    }
-    let mut inputs = Expander::new(dims);
-    if dims.is_empty() || inputs.inputs(module).is_err() {
-        // What is wrong with the inputs is told when the graph is expanded.
-        return Ok(());
-    }
-    let mut known: Vec<&str> = inputs.symbol_names().collect();
-    known.sort_unstable();
-    match dims.keys().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) if known.is_empty() => {
-            Err(Error::Options(format!("no input has a dimension '{name}': the sizes of all inputs are fixed")))
-        }
-        Some(name) => Err(Error::Options(format!("no input has a dimension '{name}', but {}", known.join(", ")))),
-    }
 }
 
 /// Lowers one unit for a processor.
