@@ -23,7 +23,7 @@ fn shaped(module: &Module, name: &str, shape: &[u64], dims: &mut Dims) -> Result
     let found = match name {
         "" if inputs.len() == 1 => inputs.first(),
         "" => return fail(format!("a shape needs the name of its input: the model has {}", names())),
-        _ => inputs.iter().find(|id| module.value_name(**id) == name),
+        _ => inputs.iter().find(|id| module.value(**id).name == name),
     };
     let Some(id) = found else { return fail(format!("there is no input '{name}', but {}", names())) };
     let name = module.value_name(*id);
@@ -39,7 +39,7 @@ fn shaped(module: &Module, name: &str, shape: &[u64], dims: &mut Dims) -> Result
             }
             continue;
         }
-        let key = dim_key(d, &name, axis);
+        let key = dim_key(d, &module.value(*id).name, axis);
         match dims.insert(key.clone(), Dim::Fixed(*n)) {
             Some(before) if before != Dim::Fixed(*n) => {
                 return fail(format!("dimension '{key}' is given two sizes: {n} by axis {axis} of input {name}"));
