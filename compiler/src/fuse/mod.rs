@@ -17,6 +17,7 @@ pub mod inline;
 #[cfg(test)]
 mod inline_tests;
 mod same;
+mod subnormal;
 pub mod uses;
 
 use crate::sym::{Int, VarId};
@@ -145,6 +146,7 @@ pub fn fuse(program: Program) -> Fused {
     let uses = uses::find(&program);
     let (mut program, stored, inlined) = inline::inline(program, &uses);
     constants::fold(&mut program, &stored);
+    subnormal::flush(&mut program, &stored, &uses.whole);
     let steps = group::group(&program, &stored);
     Fused { program, steps, stored, inlined }
 }

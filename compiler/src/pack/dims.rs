@@ -76,4 +76,3 @@ fn check(module: &Module, dims: &Dims) -> Result<()> {
         Some(name) => Err(Error::Options(format!("no input has a dimension '{name}', but {}", known.join(", ")))),
     }
 }
-

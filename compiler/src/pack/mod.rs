@@ -43,7 +43,14 @@ pub struct Options {
 impl Options {
     /// Packs for `target`, symbolic dimensions left open.
     pub fn new(target: Cpu) -> Options {
-        Options { target, dims: Dims::new(), shapes: BTreeMap::new(), unroll: mend::UNROLL, layout: Layout::Auto, emit: vec![] }
+        Options {
+            target,
+            dims: Dims::new(),
+            shapes: BTreeMap::new(),
+            unroll: mend::UNROLL,
+            layout: Layout::Auto,
+            emit: vec![],
+        }
     }
 }
 
