@@ -1,9 +1,12 @@
 //! Fourier transforms.
 //!
-//! A transform is a sum of products with sines and cosines, taken in double precision: sums of cancelling terms then keep
-//! the accuracy of single precision. For a fixed, moderate length the factors are one constant matrix.
+//! Transforms of a fixed composite length are fast ones, [`fft`]. Any other is a sum of products with sines and cosines,
+//! taken in double precision: sums of cancelling terms then keep the accuracy of single precision. For a fixed, moderate
+//! length the factors are one constant matrix.
 
+use super::fft::{self, radices};
 use super::operand::{Operand, need_float, same_type};
+use super::scalar::{eq, lt};
 use super::sizes::{input_count, int_scalar, invalid, norm_axes, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
@@ -17,7 +20,7 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[("", "DFT", dft), ("", "STFT
 const MOST_FACTORS: i64 = 1 << 18;
 
 /// `cos(2 pi k / n)` and `sin(2 pi k / n)`, exact at the quarter turns.
-fn turn(k: i64, n: i64) -> (f64, f64) {
+pub(super) fn turn(k: i64, n: i64) -> (f64, f64) {
     let k = k.rem_euclid(n);
     // Within an eighth of a turn of the nearest quarter the arguments are small.
     let quarter = (8 * k + n).div_euclid(2 * n);
@@ -146,11 +149,24 @@ fn dft(cx: &mut Cx, call: &Call) -> OpResult {
     };
     let half = n.div(2) + 1;
     let bins = if onesided && !inverse { half } else { n };
+    let mut out: Vec<Int> = (0..rank - 1).map(|k| axis.if_eq(k, bins, x.shape[k])).collect();
+    out.push(Int::new(if to_real { 1 } else { 2 }));
+    if !to_real && let Some(ways) = fast_ways(&x, axis, call.opt(1).map(|_| n)) {
+        let signal = Signal { x: &x, complex, inverse, onesided };
+        let made: Vec<(usize, TensorId)> = ways.into_iter().map(|(k, r)| (k, fast(cx, &signal, k, &r))).collect();
+        if let [(_, y)] = made.as_slice() {
+            return Ok(vec![*y]);
+        }
+        // The axis is known only at run time: along each, and one is chosen.
+        let made: Vec<(usize, Operand)> = made.into_iter().map(|(k, y)| (k, Operand::of(cx, y))).collect();
+        return Ok(vec![cx.map(x.dtype, out, |i| {
+            let none = expr::constant_f64(x.dtype.compute(), 0.0);
+            made.iter().fold(none, |rest, (k, y)| eq(axis, *k).then(y.at(i), rest))
+        })]);
+    }
     // A longer transform sees zeros beyond the input, which add nothing.
     let terms = if to_real { half } else { n }.min(len);
     let factors = Factors::new(cx, n, bins, terms, inverse);
-    let mut out: Vec<Int> = (0..rank - 1).map(|k| axis.if_eq(k, bins, x.shape[k])).collect();
-    out.push(Int::new(if to_real { 1 } else { 2 }));
     let sum = cx.reduce(ReduceKind::Sum, DType::F64, out.clone(), &[terms], |i, r| {
         let t = r[0];
         let mut index: Vec<Int> = (0..rank - 1).map(|k| axis.if_eq(k, t, i[k])).collect();
@@ -165,16 +181,67 @@ fn dft(cx: &mut Cx, call: &Call) -> OpResult {
         let double = t.if_eq(0, 1, (t * 2).if_eq(n, 1, 2));
         term * expr::cast(DType::F64, expr::int(double))
     });
-    Ok(vec![finished(cx, sum, x.dtype, inverse.then_some(n))])
+    let shape = cx.shape(sum);
+    Ok(vec![finished(cx, sum, shape, x.dtype, inverse.then_some(n), None, <[Int]>::to_vec)])
 }
 
-/// The sum in the output's type, divided by `n` for an inverse transform.
-fn finished(cx: &mut Cx, sum: TensorId, dtype: DType, n: Option<Int>) -> TensorId {
-    let sum = Operand::of(cx, sum);
-    cx.map(dtype, sum.shape.clone(), |i| {
-        let v = sum.at(i);
-        let v = n.map_or(v, |n| v / expr::cast(DType::F64, expr::int(n)));
-        expr::cast(dtype.compute(), v)
+/// The axes along which there may be a transform, each with the radices of a fast one; nothing unless all have one.
+fn fast_ways(x: &Operand, axis: Int, n: Option<Int>) -> Option<Vec<(usize, Vec<i64>)>> {
+    let known = axis.as_const().map(|k| k as usize);
+    let axes = (0..x.rank() - 1).filter(|k| known.is_none_or(|known| known == *k));
+    let ways: Option<Vec<_>> = axes.map(|k| Some((k, radices(n.unwrap_or(x.shape[k]).as_const()?)?))).collect();
+    // Transforms of lengths that are not taken apart are sums, which are more exact in double precision.
+    ways.filter(|ways| ways.iter().any(|(_, r)| r.len() > 1))
+}
+
+/// What is transformed, and how.
+struct Signal<'a> {
+    x: &'a Operand,
+    complex: bool,
+    inverse: bool,
+    onesided: bool,
+}
+
+/// The fast transform along one axis.
+fn fast(cx: &mut Cx, s: &Signal<'_>, axis: usize, radices: &[i64]) -> TensorId {
+    let (x, last) = (s.x, s.x.rank() - 1);
+    let n = Int::new(radices.iter().product());
+    let batch: Vec<Int> = (0..last).filter(|k| *k != axis).map(|k| x.shape[k]).collect();
+    let signal = |b: &[Int], t: Int| {
+        // A longer transform sees zeros beyond the input.
+        let part = |part: i64| {
+            let v = x.at(&[&b[..axis], &[t], &b[axis..], &[Int::new(part)]].concat());
+            lt(t, x.shape[axis]).then(v, v.num(0.0))
+        };
+        (part(0), s.complex.then(|| part(1)))
+    };
+    let y = fft::transform(cx, x.dtype.compute(), &batch, radices, s.inverse, &signal);
+    let mut out = x.shape.clone();
+    (out[axis], out[last]) = (if s.onesided { n.div(2) + 1 } else { n }, Int::new(2));
+    let at = |i: &[Int]| [&i[..axis], &i[axis + 1..last], &[i[axis], i[last]]].concat();
+    finished(cx, y, out, x.dtype, s.inverse.then_some(n), (!s.complex).then_some(n), at)
+}
+
+/// A transform in the output's shape and type, `at` giving where its element lies in `y`. It is divided by `scale`. A
+/// `real` signal of that length has no imaginary part in the first bin and in the middle.
+fn finished(
+    cx: &mut Cx,
+    y: TensorId,
+    shape: Vec<Int>,
+    dtype: DType,
+    scale: Option<Int>,
+    real: Option<Int>,
+    at: impl Fn(&[Int]) -> Vec<Int>,
+) -> TensorId {
+    let y = Operand::of(cx, y);
+    cx.map(dtype, shape, |i| {
+        let at = at(i);
+        let v = y.at(&at);
+        let v = scale.map_or(v, |n| v / expr::cast(v.dtype(), expr::int(n)));
+        let v = expr::cast(dtype.compute(), v);
+        let (Some(n), [.., bin, part]) = (real, at.as_slice()) else { return v };
+        let middle = eq(*bin, 0) | eq(*bin * 2, n);
+        (middle & eq(*part, 1)).then(v.num(0.0), v)
     })
 }
 
@@ -210,9 +277,21 @@ fn stft(cx: &mut Cx, call: &Call) -> OpResult {
     }
     let bins = if onesided { n.div(2) + 1 } else { n };
     let frames = ((x.shape[1] - n).div(step) + 1).max(0);
-    let factors = Factors::new(cx, n, bins, n, false);
     let out = vec![x.shape[0], frames, bins, Int::new(2)];
-    let sum = cx.reduce(ReduceKind::Sum, DType::F64, out, &[n], |i, r| {
+    if let Some(radices) = n.as_const().and_then(radices).filter(|r| r.len() > 1) {
+        let signal = |b: &[Int], t: Int| {
+            let weight = window.as_ref().map(|w| w.at(&[t]));
+            let part = |part: i64| {
+                let v = x.at(&[b[0], b[1] * step + t, Int::new(part)]);
+                weight.map_or(v, |w| v * w)
+            };
+            (part(0), complex.then(|| part(1)))
+        };
+        let y = fft::transform(cx, x.dtype.compute(), &[x.shape[0], frames], &radices, false, &signal);
+        return Ok(vec![finished(cx, y, out, x.dtype, None, (!complex).then_some(n), <[Int]>::to_vec)]);
+    }
+    let factors = Factors::new(cx, n, bins, n, false);
+    let sum = cx.reduce(ReduceKind::Sum, DType::F64, out.clone(), &[n], |i, r| {
         let index = [i[0], i[1] * step + r[0], Int::new(0)];
         let weight = window.as_ref().map(|w| expr::cast(DType::F64, w.at(&[r[0]])));
         let weighted = |v: Expr| weight.map_or(v, |w| v * w);
@@ -220,5 +299,5 @@ fn stft(cx: &mut Cx, call: &Call) -> OpResult {
         let im = complex.then(|| weighted(wide(&x, &index, 1)));
         factors.term(i[2], i[3], r[0], (re, im))
     });
-    Ok(vec![finished(cx, sum, x.dtype, None)])
+    Ok(vec![finished(cx, sum, out, x.dtype, None, None, <[Int]>::to_vec)])
 }

@@ -183,6 +183,32 @@ fn transforms_are_inverted() {
 }
 
 #[test]
+fn fast_transforms_are_sums_of_turned_elements() {
+    for (n, inverse, complex) in [(10, true, true), (12, false, false), (16, false, true), (30, true, false)] {
+        let parts = 1 + usize::from(complex);
+        let data: Vec<f64> = (0..2 * n * parts).map(|k| f64::from(((k * k * 7 + 3 * k) % 19) as f32 - 9.0)).collect();
+        let x = value(DType::F32, &[2, n, parts], &data);
+        let got = run1("DFT", 19, &[x], &[("axis", I(1)), ("inverse", I(inverse.into()))]);
+        let (sign, scale) = if inverse { (1.0, n as f64) } else { (-1.0, 1.0) };
+        let mut want = vec![];
+        for (signal, bin) in (0..2).flat_map(|signal| (0..n).map(move |bin| (signal, bin))) {
+            let (mut re, mut im) = (0.0, 0.0);
+            for t in 0..n {
+                let at = |part: usize| if part < parts { data[(signal * n + t) * parts + part] } else { 0.0 };
+                let (s, c) = (sign * std::f64::consts::TAU * (bin * t) as f64 / n as f64).sin_cos();
+                re += at(0) * c - at(1) * s;
+                im += at(0) * s + at(1) * c;
+            }
+            want.extend([re / scale, im / scale]);
+        }
+        assert_eq!(got.shape, [2, n, 2]);
+        for (k, (a, b)) in got.data.iter().zip(&want).enumerate() {
+            assert!((a - b).abs() <= 2e-5, "length {n}, element {k}: {a} instead of {b}");
+        }
+    }
+}
+
+#[test]
 fn windows_and_frames() {
     let hann = run1("HannWindow", 17, &[value(DType::I32, &[], &[4.0])], &[]);
     close(&hann, &[0.0, 0.5, 1.0, 0.5]);

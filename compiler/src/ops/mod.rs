@@ -22,6 +22,7 @@ mod det;
 mod einsum;
 mod embed_norm;
 mod features;
+mod fft;
 mod fourier;
 mod gather;
 mod grid;

@@ -38,7 +38,7 @@ fn operand(cx: &mut Cx, call: &Call) -> OpResult<(Operand, Axes)> {
     Ok((x, axes))
 }
 
-/// `exp(x - max)` and its sum, in the compute type.
+/// `exp(x - max)`, rounded to a type, and its sum in the compute type.
 struct Parts {
     space: Space,
     top: Operand,
@@ -46,27 +46,32 @@ struct Parts {
     sums: Operand,
 }
 
-fn parts(cx: &mut Cx, x: &Operand, axes: &Axes) -> Parts {
+fn parts(cx: &mut Cx, x: &Operand, axes: &Axes, rounded: DType) -> Parts {
     let t = x.compute();
     let space = Space::new(&x.shape, axes, true);
     let top = reduce_over(cx, &space, ReduceKind::Max, t, |i, r| x.at(&space.index(i, r)));
     let top = Operand::of(cx, top);
-    let exps = cx.map(t, x.shape.clone(), |i| (x.at(i) - top.at(&space.result_index(i))).exp());
+    let exps = cx.map(t, x.shape.clone(), |i| expr::cast(rounded, (x.at(i) - top.at(&space.result_index(i))).exp()));
     let exps = Operand::of(cx, exps);
     let sums = reduce_over(cx, &space, ReduceKind::Sum, t, |i, r| exps.at(&space.index(i, r)));
     let sums = Operand::of(cx, sums);
     Parts { space, top, exps, sums }
 }
 
-/// Softmax over some axes, in the operand's type.
+/// Softmax over some axes, in the operand's type. Half types round where the function does by which ONNX defines it.
 pub(super) fn softmax(cx: &mut Cx, x: &Operand, axes: &Axes) -> TensorId {
-    let p = parts(cx, x, axes);
-    cx.map(x.dtype, x.shape.clone(), |i| p.exps.at(i) / p.sums.at(&p.space.result_index(i)))
+    let p = parts(cx, x, axes, x.dtype);
+    cx.map(x.dtype, x.shape.clone(), |i| {
+        let sum = p.sums.at(&p.space.result_index(i));
+        let rounded = expr::cast(x.dtype, sum);
+        // A sum of many ones is beyond the range of halves.
+        p.exps.at(i) / rounded.eq_(rounded.num(f64::INFINITY)).then(sum, rounded)
+    })
 }
 
 /// Logarithm of softmax over some axes, stored as `dtype`.
 pub(super) fn log_softmax(cx: &mut Cx, x: &Operand, axes: &Axes, dtype: DType) -> TensorId {
-    let p = parts(cx, x, axes);
+    let p = parts(cx, x, axes, x.compute());
     cx.map(dtype, x.shape.clone(), |i| {
         let at = p.space.result_index(i);
         x.at(i) - p.top.at(&at) - p.sums.at(&at).ln()
