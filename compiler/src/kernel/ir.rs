@@ -134,6 +134,15 @@ pub enum Horizontal {
     Max,
 }
 
+/// What the lanes of the factors of an [`Op::Dot`] hold.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Dot {
+    /// Four unsigned bytes of the first factor, four signed bytes of the second.
+    Bytes,
+    /// Two signed 16-bit integers of each factor.
+    Words,
+}
+
 /// A constant, held as bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Imm {
@@ -160,6 +169,9 @@ pub enum Op {
     Bin(BinOp, Reg, Reg),
     /// `a * b + c` with one rounding where the target has it (interpreter: one rounding); floats.
     Fma(Reg, Reg, Reg),
+    /// Sums of products of small integers, exact but for the 32 bits in which they wrap: lane by lane the third operand
+    /// (`I32`) plus the products of what the lanes of the first two (`U32`) hold, the lowest bits with the lowest.
+    Dot(Dot, Reg, Reg, Reg),
     /// Comparison, giving `Bool` lanes.
     Cmp(Cmp, Reg, Reg),
     /// Lane-wise choice: mask, value where true, value where false.
@@ -191,6 +203,18 @@ pub enum Op {
         /// Constant added to the index.
         disp: i64,
         /// Number of consecutive elements.
+        lanes: u16,
+    },
+    /// Load `lanes` groups of four consecutive bytes, from element `index + disp` of a buffer of `I8` or `U8` on, as `U32`
+    /// lanes whose lowest bits are the first byte.
+    Words {
+        /// From which buffer.
+        buf: Buf,
+        /// Element index (`i64`) of the first byte.
+        index: Reg,
+        /// Constant added to the index.
+        disp: i64,
+        /// Number of groups.
         lanes: u16,
     },
     /// Current value of a variable.

@@ -3,7 +3,7 @@
 //! Lanes are held as bits, zero-extended to 64 ([`Imm::bits`](super::ir::Imm)). The functions are total: division by zero
 //! gives 0, shift counts may be anything, conversions saturate.
 
-use super::ir::{BinOp, Cmp, UnOp};
+use super::ir::{BinOp, Cmp, Dot, UnOp};
 use crate::dtype::DType;
 use half::{bf16, f16};
 
@@ -310,6 +310,17 @@ pub fn fma(elem: DType, a: u64, b: u64, c: u64) -> Option<u64> {
         DType::F64 => Some(f64::fma(Lane::from_bits(a), Lane::from_bits(b), Lane::from_bits(c)).bits()),
         _ => None,
     }
+}
+
+/// `c` plus the products of what two lanes hold, in 32 bits.
+pub fn dot(dot: Dot, a: u64, b: u64, c: u64) -> u64 {
+    let (a, b) = ((a as u32).to_le_bytes(), (b as u32).to_le_bytes());
+    let word = |bytes: [u8; 4], k: usize| i32::from(i16::from_le_bytes([bytes[2 * k], bytes[2 * k + 1]]));
+    let sum = match dot {
+        Dot::Bytes => (0..4).map(|k| i32::from(a[k]) * i32::from(b[k] as i8)).sum(),
+        Dot::Words => (word(a, 0) * word(b, 0)).wrapping_add(word(a, 1) * word(b, 1)),
+    };
+    u64::from((c as i32).wrapping_add(sum) as u32)
 }
 
 #[inline(always)]

@@ -46,12 +46,13 @@ pub fn operands(op: &Op, mut f: impl FnMut(Reg)) {
         | Op::Splat(a, _)
         | Op::Extract(a, _)
         | Op::Horizontal(_, a)
-        | Op::Load { index: a, .. } => f(*a),
+        | Op::Load { index: a, .. }
+        | Op::Words { index: a, .. } => f(*a),
         Op::Bin(_, a, b) | Op::Cmp(_, a, b) | Op::Insert(a, _, b) | Op::Shuffle(a, b, _) => {
             f(*a);
             f(*b);
         }
-        Op::Fma(a, b, c) | Op::Select(a, b, c) => {
+        Op::Fma(a, b, c) | Op::Dot(_, a, b, c) | Op::Select(a, b, c) => {
             f(*a);
             f(*b);
             f(*c);
@@ -69,12 +70,13 @@ pub fn map_operands(op: &mut Op, mut f: impl FnMut(Reg) -> Reg) {
         | Op::Splat(a, _)
         | Op::Extract(a, _)
         | Op::Horizontal(_, a)
-        | Op::Load { index: a, .. } => *a = f(*a),
+        | Op::Load { index: a, .. }
+        | Op::Words { index: a, .. } => *a = f(*a),
         Op::Bin(_, a, b) | Op::Cmp(_, a, b) | Op::Insert(a, _, b) | Op::Shuffle(a, b, _) => {
             *a = f(*a);
             *b = f(*b);
         }
-        Op::Fma(a, b, c) | Op::Select(a, b, c) => {
+        Op::Fma(a, b, c) | Op::Dot(_, a, b, c) | Op::Select(a, b, c) => {
             *a = f(*a);
             *b = f(*b);
             *c = f(*c);
@@ -130,6 +132,11 @@ pub(crate) fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Ty
             let ty = same(same(reg(*a)?, reg(*b)?)?, reg(*c)?)?;
             if ty.elem.is_float() { Ok(ty) } else { Err(format!("no fma of {ty}")) }
         }
+        Op::Dot(_, a, b, c) => {
+            let (ty, sum) = (same(reg(*a)?, reg(*b)?)?, reg(*c)?);
+            let fits = ty.elem == DType::U32 && sum == ty.with_elem(DType::I32);
+            if fits { Ok(sum) } else { Err(format!("no dot product of {ty} added to {sum}")) }
+        }
         Op::Cmp(cmp, a, b) => {
             let ty = same(reg(*a)?, reg(*b)?)?;
             if ty.elem == DType::Bool && !matches!(cmp, Cmp::Eq | Cmp::Ne) {
@@ -184,6 +191,14 @@ pub(crate) fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Ty
             let param = env.bufs.get(buf.0 as usize).ok_or_else(|| format!("no buffer b{}", buf.0))?;
             index_type(reg(*index)?)?;
             check(Type::vector(param.dtype.compute(), *lanes))
+        }
+        Op::Words { buf, index, lanes, .. } => {
+            let param = env.bufs.get(buf.0 as usize).ok_or_else(|| format!("no buffer b{}", buf.0))?;
+            index_type(reg(*index)?)?;
+            match param.dtype {
+                DType::I8 | DType::U8 => check(Type::vector(DType::U32, *lanes)),
+                other => Err(format!("no words of a buffer of {other}")),
+            }
         }
         Op::Get(var) => var_type(env, *var),
     }

@@ -25,7 +25,7 @@ fn operations_give_the_interpreters_lanes_on_other_instruction_sets() {
 fn lanes_move_as_in_the_interpreter_on_other_instruction_sets() {
     let mut rng = Rng(23);
     let job = |kernel: Kernel| {
-        let call = Call::random(&kernel, 64, &mut rng);
+        let call = Call::random(&kernel, 128, &mut rng);
         (kernel, call)
     };
     let jobs: Vec<_> = lanes::kernels().into_iter().map(job).collect();

@@ -62,7 +62,8 @@ pub(crate) fn runnable() -> Vec<(&'static str, Target)> {
 
 /// All targets that code is generated for.
 pub(crate) fn targets() -> Vec<(&'static str, Target)> {
-    let names = ["x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "rpi3", "rpi5", "riscv64", "rv64gcv", "spacemit-x60"];
+    let x86 = ["x86-64", "x86-64-v2", "x86-64-v3", "n100", "x86-64-v4", "icelake-server"];
+    let names = [&x86[..], &["rpi3", "rpi5", "riscv64", "rv64gcv", "spacemit-x60"]].concat();
     let find = |name| lookup(name).unwrap_or_else(|| panic!("no target {name}"));
     names.into_iter().map(|name| (name, Target::from(&find(name)))).collect()
 }

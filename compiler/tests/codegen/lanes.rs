@@ -35,9 +35,44 @@ fn kernel(name: String, ins: &[Type], out: Type, op: impl FnOnce(&[Reg]) -> Op) 
     Kernel { name, bufs, scalars: 0, tiled: false, regs, vars: Vec::new(), body }
 }
 
+/// A kernel that adds the products of groups of four bytes at odd places with themselves to a sum, the groups copied `copies`
+/// times.
+fn words(elem: DType, lanes: u16, copies: u16) -> Kernel {
+    let ty = |elem, lanes| Type { elem, lanes };
+    let all = lanes * copies;
+    let regs = vec![
+        ty(DType::I64, 1),
+        ty(DType::U32, lanes),
+        ty(DType::U32, all),
+        ty(DType::U32, all),
+        ty(DType::I32, all),
+        ty(DType::I32, all),
+    ];
+    let load = |buf, disp| Op::Load { buf: Buf(buf), index: Reg(0), disp, lanes: all };
+    let spread = if copies > 1 { Op::Splat(Reg(1), copies) } else { Op::Bitcast(DType::U32, Reg(1)) };
+    let body = vec![
+        Stmt::Let(Reg(0), i64_const(0)),
+        Stmt::Let(Reg(1), Op::Words { buf: Buf(0), index: Reg(0), disp: 3, lanes }),
+        Stmt::Let(Reg(2), spread),
+        Stmt::Let(Reg(3), load(1, 1)),
+        Stmt::Let(Reg(4), load(2, 2)),
+        Stmt::Let(Reg(5), Op::Dot(Dot::Bytes, Reg(2), Reg(3), Reg(4))),
+        Stmt::Store { buf: Buf(3), index: Reg(0), disp: 1, value: Reg(5) },
+    ];
+    let buf = |dtype, access| BufParam { dtype, access };
+    let bufs = vec![
+        buf(elem, Access::Read),
+        buf(DType::U32, Access::Read),
+        buf(DType::I32, Access::Read),
+        buf(DType::I32, Access::Write),
+    ];
+    let name = format!("words of {elem} {lanes} {copies}");
+    Kernel { name, bufs, scalars: 0, tiled: false, regs, vars: Vec::new(), body }
+}
+
 fn check(kernel: &Kernel, rng: &mut Rng) {
     for _ in 0..3 {
-        agree(kernel, &Call::random(kernel, 64, rng));
+        agree(kernel, &Call::random(kernel, 128, rng));
     }
 }
 
@@ -75,6 +110,12 @@ pub(crate) fn kernels() -> Vec<Kernel> {
             for op in [Horizontal::Add, Horizontal::Mul, Horizontal::Min, Horizontal::Max] {
                 out.push(kernel(format!("{op:?} {elem} {lanes}"), &[ty], scalar, |r| Op::Horizontal(op, r[0])));
             }
+        }
+    }
+    for elem in [DType::I8, DType::U8] {
+        for lanes in LANES {
+            out.push(words(elem, lanes, 1));
+            out.push(words(elem, 1, lanes));
         }
     }
     for elem in [DType::I32, DType::I64] {

@@ -244,6 +244,16 @@ fn cmp_cases() -> Vec<Case> {
 
 fn other_cases() -> Vec<Case> {
     let mut out = Vec::new();
+    for dot in [Dot::Bytes, Dot::Words] {
+        out.push(Case {
+            name: format!("dot product of {dot:?}"),
+            ins: vec![DType::U32, DType::U32, DType::I32],
+            out: DType::I32,
+            scalars_only: false,
+            op: Box::new(move |r| Op::Dot(dot, r[0], r[1], r[2])),
+            expect: Box::new(move |v| vec![scalar::dot(dot, v[0], v[1], v[2])]),
+        });
+    }
     for elem in REGISTER_TYPES {
         out.push(Case {
             name: format!("select {elem}"),
@@ -337,7 +347,7 @@ fn comparisons_give_the_interpreters_lanes() {
 }
 
 #[test]
-fn selections_bit_casts_and_multiply_adds_give_the_interpreters_lanes() {
+fn selections_bit_casts_multiply_adds_and_dot_products_give_the_interpreters_lanes() {
     other_cases().iter().for_each(|case| check(case, LANES, None));
 }
 

@@ -36,6 +36,7 @@ impl<'a> Uses<'a> {
                     self.defs[reg.0 as usize] = Some(op);
                     match op {
                         Op::Load { buf, index, lanes, .. } => self.access(kernel, caps, *buf, *index, *lanes),
+                        Op::Words { buf, index, lanes, .. } => self.access_of(caps, *buf, *index, *lanes, 4),
                         Op::Scalar(i) => self.scalars[*i as usize] = true,
                         Op::TileLo => self.tile[0] = true,
                         Op::TileHi => self.tile[1] = true,
@@ -60,9 +61,14 @@ impl<'a> Uses<'a> {
     }
 
     fn access(&mut self, kernel: &Kernel, caps: &Caps, buf: Buf, index: Reg, lanes: u16) {
+        let width = kernel.bufs[buf.0 as usize].dtype.size() as u8;
+        self.access_of(caps, buf, index, lanes, width);
+    }
+
+    /// An access to lanes of `width` bytes.
+    fn access_of(&mut self, caps: &Caps, buf: Buf, index: Reg, lanes: u16, width: u8) {
         self.bufs[buf.0 as usize] = true;
         if let (Some(root), _) = split(&self.defs, index) {
-            let width = kernel.bufs[buf.0 as usize].dtype.size() as u8;
             let count = chunks(caps, lanes, width).len() as u32;
             let list = self.pointers.entry(root.0).or_default();
             match list.iter_mut().find(|entry| entry.0 == buf.0) {

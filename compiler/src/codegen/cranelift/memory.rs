@@ -25,6 +25,11 @@ impl Fx<'_, '_> {
         }
     }
 
+    /// Loads groups of four bytes.
+    pub(super) fn words(&mut self, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Res<Val> {
+        self.load_lanes(buf, index, disp, Type { elem: DType::U32, lanes })
+    }
+
     /// Loads lanes whose type in memory is `ty`.
     fn load_lanes(&mut self, buf: Buf, index: Reg, disp: i64, ty: Type) -> Res<Val> {
         let width = ty.elem.size() as u8;

@@ -8,6 +8,7 @@
 mod address;
 mod cast;
 mod divide;
+mod dot;
 mod float;
 mod fx;
 mod half;

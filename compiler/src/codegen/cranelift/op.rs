@@ -31,6 +31,7 @@ impl Fx<'_, '_> {
                     Ok(fx.b.ins().fadd(product, v[2]))
                 })
             }
+            Op::Dot(dot, a, b, c) => self.dot(*dot, *a, *b, *c),
             Op::Cmp(op, a, b) => self.cmp(*op, *a, *b),
             Op::Select(mask, yes, no) => self.select(*mask, *yes, *no),
             Op::Cast(to, a) => {
@@ -63,6 +64,7 @@ impl Fx<'_, '_> {
                 self.horizontal(*op, &a)
             }
             Op::Load { buf, index, disp, lanes } => self.load(*buf, *index, *disp, *lanes),
+            Op::Words { buf, index, disp, lanes } => self.words(*buf, *index, *disp, *lanes),
             Op::Get(var) => Ok(self.get(*var)),
         }
     }

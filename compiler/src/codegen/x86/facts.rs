@@ -85,7 +85,7 @@ impl<'k> Facts<'k> {
                     self.places[reg.0 as usize] = place;
                     operands(op, |r| self.use_of(r, place.block, matches!(op, Op::Splat(..))));
                     match op {
-                        Op::Load { buf, .. } => self.bufs[buf.0 as usize] = true,
+                        Op::Load { buf, .. } | Op::Words { buf, .. } => self.bufs[buf.0 as usize] = true,
                         Op::Scalar(i) => self.scalars[*i as usize] = true,
                         Op::TileLo => self.tile[0] = true,
                         Op::TileHi => self.tile[1] = true,
@@ -170,7 +170,7 @@ impl<'k> Facts<'k> {
                 let Some(from) = defined.get(reg).copied() else { continue };
                 let Some(op) = self.defs[reg.0 as usize] else { continue };
                 let simple = match op {
-                    Op::Fma(..) => true,
+                    Op::Fma(..) | Op::Dot(..) => true,
                     Op::Bin(bin, ..) => {
                         let elem = kernel.regs[reg.0 as usize].elem;
                         match bin {
@@ -211,7 +211,8 @@ impl<'k> Facts<'k> {
     fn accesses(&mut self, stmts: &'k [Stmt]) {
         for stmt in stmts {
             match stmt {
-                Stmt::Let(_, Op::Load { buf, index, .. }) | Stmt::Store { buf, index, .. } => {
+                Stmt::Let(_, Op::Load { buf, index, .. } | Op::Words { buf, index, .. })
+                | Stmt::Store { buf, index, .. } => {
                     if let (Some(root), _) = self.split(*index)
                         && let Some((outer, _)) = self.sum(root)
                     {

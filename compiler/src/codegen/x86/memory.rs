@@ -22,7 +22,7 @@ impl Sel<'_> {
         let dtype = self.kernel.bufs[buf.0 as usize].dtype;
         let ty = Type::vector(dtype.compute(), lanes);
         let mem = self.address(buf, index, disp, i64::from(lanes) * dtype.size() as i64)?;
-        let plain = dtype == ty.elem && dtype.is_float();
+        let plain = dtype == ty.elem && (dtype.is_float() || matches!(dtype, DType::I32 | DType::U32));
         if plain && self.steady(buf) && self.movable(&mem) && self.reads_later(reg, ty) {
             return Ok(Val { mem: Some(mem), ..self.value(ty, vec![]) });
         }
@@ -50,6 +50,23 @@ impl Sel<'_> {
                 _ => self.load_lanes(dtype.size(), count, at),
             });
         }
+        Ok(self.value(ty, parts))
+    }
+
+    /// A load of groups of four bytes.
+    pub(super) fn words(&mut self, reg: Reg, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Res<Val> {
+        let ty = Type::vector(DType::U32, lanes);
+        let mem = self.address(buf, index, disp, 4 * i64::from(lanes))?;
+        if self.steady(buf) && self.movable(&mem) && self.reads_later(reg, ty) {
+            return Ok(Val { mem: Some(mem), ..self.value(ty, vec![]) });
+        }
+        if lanes == 1 {
+            return self.load_scalar(DType::U32, mem);
+        }
+        let per = self.per(DType::U32);
+        let counts = Self::lanes_of(lanes, per).enumerate();
+        let parts =
+            counts.map(|(p, count)| self.load_lanes(4, count, mem.offset(4 * p as i32 * i32::from(per)))).collect();
         Ok(self.value(ty, parts))
     }
 

@@ -8,6 +8,7 @@
 mod address;
 mod alloc;
 mod cast;
+mod dot;
 mod emulate;
 mod encode;
 mod facts;

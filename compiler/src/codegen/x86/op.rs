@@ -22,6 +22,7 @@ impl Sel<'_> {
                 Ok(self.scalar_value(DType::I64, bound))
             }
             Op::Load { buf, index, disp, lanes } => self.load(reg, *buf, *index, *disp, *lanes),
+            Op::Words { buf, index, disp, lanes } => self.words(reg, *buf, *index, *disp, *lanes),
             Op::Get(var) => {
                 let val = self.vars[var.0 as usize].clone();
                 if self.facts.alias[reg.0 as usize] {
@@ -44,6 +45,7 @@ impl Sel<'_> {
                 Class::Vec => self.lanes_bin(Some(reg), *bin, *a, *b),
             },
             Op::Fma(a, b, c) => self.fma(reg, *a, *b, *c),
+            Op::Dot(dot, a, b, c) => self.dot(reg, *dot, *a, *b, *c),
             Op::Cmp(cmp, a, b) => self.compare(*cmp, *a, *b),
             Op::Select(mask, a, b) => match Self::class(ty) {
                 Class::Gpr => self.int_select(*mask, *a, *b),

@@ -423,6 +423,9 @@ impl<'k> Sel<'k> {
     /// One part that lies in memory.
     fn load_part(&mut self, ty: Type, mem: Mem) -> V {
         let bytes = ty.elem.size();
+        if Self::class(ty) == Class::Gpr {
+            return self.gpr(Code::Mov_r32_rm32, Size::D, &[Opnd::Mem(mem)]);
+        }
         let size = if ty.lanes == 1 { Size::X } else { Self::size(ty.lanes, bytes) };
         let mnemonic = match (ty.lanes == 1, mem.broadcast, bytes) {
             (true, _, 8) => Mnemonic::Vmovsd,

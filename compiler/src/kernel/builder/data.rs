@@ -2,7 +2,7 @@
 
 use super::Builder;
 use crate::dtype::DType;
-use crate::kernel::ir::{BinOp, Buf, Cmp, Horizontal, Imm, Op, Reg, Stmt, Type, UnOp, Var};
+use crate::kernel::ir::{BinOp, Buf, Cmp, Dot, Horizontal, Imm, Op, Reg, Stmt, Type, UnOp, Var};
 use crate::kernel::scalar;
 
 impl Builder {
@@ -160,6 +160,12 @@ impl Builder {
         self.simplify_fma(a, b, c).unwrap_or_else(|| self.pure(Op::Fma(a, b, c)))
     }
 
+    /// `c` plus the products of what the lanes of `a` and `b` hold; see [`Op::Dot`].
+    pub fn dot(&mut self, dot: Dot, a: Reg, b: Reg, c: Reg) -> Reg {
+        self.check(&Op::Dot(dot, a, b, c));
+        self.pure(Op::Dot(dot, a, b, c))
+    }
+
     /// Comparison, giving a mask.
     pub fn cmp(&mut self, op: Cmp, a: Reg, b: Reg) -> Reg {
         self.check(&Op::Cmp(op, a, b));
@@ -242,6 +248,13 @@ impl Builder {
         self.check(&Op::Load { buf, index, disp, lanes });
         let (index, disp) = self.split_index(index, disp);
         self.here(Op::Load { buf, index, disp, lanes }, self.is_read_only(buf))
+    }
+
+    /// Loads `lanes` groups of four bytes from element `index + disp` of a buffer of bytes on.
+    pub fn words(&mut self, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Reg {
+        self.check(&Op::Words { buf, index, disp, lanes });
+        let (index, disp) = self.split_index(index, disp);
+        self.here(Op::Words { buf, index, disp, lanes }, self.is_read_only(buf))
     }
 
     /// Stores all lanes of `value` from element `index + disp` on. Constants in `index` move into `disp`.

@@ -1,6 +1,6 @@
 //! Builds kernels: folds constants, shares common subexpressions, and moves what does not change out of loops.
 //!
-//! A *pure* operation (anything but a load and [`Op::Get`]) is simplified first, then looked up among the operations of
+//! A *pure* operation (anything but loads and [`Op::Get`]) is simplified first, then looked up among the operations of
 //! all open blocks, and if new, appended to the outermost open block in which its operands are defined. Since a loop is
 //! appended to its parent only when it is closed, what is hoisted comes to stand just before it. Loads stay where they are
 //! asked for, since a loop or branch that does not run must not load; a load from a read-only buffer is shared with an equal
@@ -212,6 +212,7 @@ impl Builder {
             Op::Un(un, a) => self.un(un, a),
             Op::Bin(bin, a, b) => self.bin(bin, a, b),
             Op::Fma(a, b, c) => self.fma(a, b, c),
+            Op::Dot(dot, a, b, c) => self.dot(dot, a, b, c),
             Op::Cmp(cmp, a, b) => self.cmp(cmp, a, b),
             Op::Select(mask, a, b) => self.select(mask, a, b),
             Op::Cast(to, a) => self.cast(to, a),
@@ -222,6 +223,7 @@ impl Builder {
             Op::Shuffle(a, b, picks) => self.shuffle(a, b, picks),
             Op::Horizontal(kind, a) => self.horizontal(kind, a),
             Op::Load { buf, index, disp, lanes } => self.load(buf, index, disp, lanes),
+            Op::Words { buf, index, disp, lanes } => self.words(buf, index, disp, lanes),
             Op::Get(var) => self.get(var),
         }
     }

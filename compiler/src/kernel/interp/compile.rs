@@ -60,6 +60,14 @@ pub(super) enum Ins {
         d: u32,
         n: u32,
     },
+    /// Groups of four bytes.
+    Words {
+        buf: u32,
+        index: u32,
+        disp: i64,
+        d: u32,
+        n: u32,
+    },
     Store {
         width: Width,
         buf: u32,
@@ -290,7 +298,7 @@ impl Flatten<'_> {
         let lanes = |ins: &Ins| match ins {
             Ins::Exec(_, args) => args.n,
             Ins::Copy { n, .. } | Ins::Splat { n, .. } | Ins::Gather { n, .. } => *n,
-            Ins::Load { n, .. } | Ins::Store { n, .. } => *n,
+            Ins::Load { n, .. } | Ins::Words { n, .. } | Ins::Store { n, .. } => *n,
             _ => 1,
         };
         self.out.code[first as usize..].iter().map(lanes).fold(1, u32::saturating_add)
@@ -359,6 +367,9 @@ impl Flatten<'_> {
                 let f = lanes::fma(self.elem(*x), self.fused);
                 self.exec(f, args(self.slot(*x), self.slot(*y), self.slot(*z)))?;
             }
+            Op::Dot(dot, x, y, z) => {
+                self.exec(Some(lanes::dot(*dot)), args(self.slot(*x), self.slot(*y), self.slot(*z)))?;
+            }
             Op::Cmp(cmp, x, y) => {
                 self.exec(lanes::cmp(*cmp, self.elem(*x)), args(self.slot(*x), self.slot(*y), 0))?;
             }
@@ -385,6 +396,9 @@ impl Flatten<'_> {
             Op::Load { buf, index, disp, .. } => {
                 let width = Width::of(self.kernel.bufs[buf.0 as usize].dtype);
                 self.out.code.push(Ins::Load { width, buf: buf.0, index: self.slot(*index), disp: *disp, d, n });
+            }
+            Op::Words { buf, index, disp, .. } => {
+                self.out.code.push(Ins::Words { buf: buf.0, index: self.slot(*index), disp: *disp, d, n });
             }
             Op::Get(var) => {
                 let (a, n) = self.var(*var);

@@ -1,7 +1,7 @@
 //! One function per operation and element type, over lanes in slots.
 
 use crate::dtype::DType;
-use crate::kernel::ir::{BinOp, Cmp, Horizontal, UnOp};
+use crate::kernel::ir::{BinOp, Cmp, Dot, Horizontal, UnOp};
 use crate::kernel::scalar::{self, FloatLane, IntLane, Lane};
 
 /// Slots of an instruction: destination, up to three sources, number of lanes.
@@ -226,6 +226,13 @@ pub(super) fn fma(elem: DType, fused: bool) -> Option<Exec> {
         (DType::F64, true) => Some(of!(f64, |x, y, z| x.fma(y, z))),
         (DType::F64, false) => Some(of!(f64, |x, y, z| x * y + z)),
         _ => None,
+    }
+}
+
+pub(super) fn dot(dot: Dot) -> Exec {
+    match dot {
+        Dot::Bytes => |s, p| lanes3(s, p, |x, y, z| scalar::dot(Dot::Bytes, x, y, z)),
+        Dot::Words => |s, p| lanes3(s, p, |x, y, z| scalar::dot(Dot::Words, x, y, z)),
     }
 }
 

@@ -12,6 +12,7 @@ mod tests;
 
 pub use compile::Program;
 pub use memory::Memory;
+use memory::Width;
 
 use super::ir::Kernel;
 use super::verify::Invalid;
@@ -128,6 +129,15 @@ impl Program {
                     match within(bytes.len(), width.size(), index, n) {
                         Some(at) => width.load(&bytes[at], &mut s[*d as usize..][..n]),
                         None => return Err(outside(*buf, bytes.len() / width.size(), index, n)),
+                    }
+                }
+                Ins::Words { buf, index, disp, d, n } => {
+                    let index = (s[*index as usize] as i64).wrapping_add(*disp);
+                    let n = *n as usize;
+                    let bytes = bufs[*buf as usize].bytes();
+                    match within(bytes.len(), 1, index, 4 * n) {
+                        Some(at) => Width::B4.load(&bytes[at], &mut s[*d as usize..][..n]),
+                        None => return Err(outside(*buf, bytes.len(), index, 4 * n)),
                     }
                 }
                 Ins::Store { width, buf, index, disp, a, n } => {

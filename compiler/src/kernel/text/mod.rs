@@ -29,7 +29,7 @@ mod tests;
 
 pub use parse::parse;
 
-use super::ir::{BinOp, Cmp, Horizontal, UnOp};
+use super::ir::{BinOp, Cmp, Dot, Horizontal, UnOp};
 
 /// A syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -73,6 +73,8 @@ const CMPS: [(Cmp, &str); 6] =
 
 const HORIZONTALS: [(Horizontal, &str); 4] =
     [(Horizontal::Add, "hadd"), (Horizontal::Mul, "hmul"), (Horizontal::Min, "hmin"), (Horizontal::Max, "hmax")];
+
+const DOTS: [(Dot, &str); 2] = [(Dot::Bytes, "dot.bytes"), (Dot::Words, "dot.words")];
 
 fn word_of<T: Copy + PartialEq>(table: &[(T, &'static str)], op: T) -> &'static str {
     table.iter().find(|(entry, _)| *entry == op).map_or("?", |(_, word)| word)

@@ -1,7 +1,7 @@
 //! Reads kernels from text. Only the syntax is checked here; the verifier checks the rest.
 
 use super::lex::{Token, tokens};
-use super::{BIN_OPS, CMPS, HORIZONTALS, SyntaxError, UN_OPS, op_of};
+use super::{BIN_OPS, CMPS, DOTS, HORIZONTALS, SyntaxError, UN_OPS, op_of};
 use crate::dtype::DType;
 use crate::kernel::ir::{Access, Buf, BufParam, Imm, Kernel, Op, Reg, Stmt, Type, Var};
 use crate::kernel::scalar;
@@ -336,6 +336,10 @@ impl Parser {
                 let (buf, index, disp) = self.place()?;
                 Op::Load { buf, index, disp, lanes: ty.lanes }
             }
+            "words" => {
+                let (buf, index, disp) = self.place()?;
+                Op::Words { buf, index, disp, lanes: ty.lanes }
+            }
             "get" => Op::Get(Var(self.name('v')?)),
             other => {
                 if let Some(un) = op_of(&UN_OPS, other) {
@@ -344,6 +348,8 @@ impl Parser {
                     Op::Bin(bin, self.reg()?, self.comma_reg()?)
                 } else if let Some(cmp) = op_of(&CMPS, other) {
                     Op::Cmp(cmp, self.reg()?, self.comma_reg()?)
+                } else if let Some(dot) = op_of(&DOTS, other) {
+                    Op::Dot(dot, self.reg()?, self.comma_reg()?, self.comma_reg()?)
                 } else if let Some(kind) = op_of(&HORIZONTALS, other) {
                     Op::Horizontal(kind, self.reg()?)
                 } else {

@@ -1,6 +1,6 @@
 //! Kernels as text.
 
-use super::{BIN_OPS, CMPS, HORIZONTALS, UN_OPS, word_of};
+use super::{BIN_OPS, CMPS, DOTS, HORIZONTALS, UN_OPS, word_of};
 use crate::dtype::DType;
 use crate::kernel::ir::{Access, Buf, Imm, Kernel, Op, Reg, Stmt};
 use std::fmt::{self, Display, Formatter};
@@ -98,6 +98,7 @@ fn operation(f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Un(un, a) => write!(f, "{} %{}", word_of(&UN_OPS, *un), a.0),
         Op::Bin(bin, a, b) => write!(f, "{} %{}, %{}", word_of(&BIN_OPS, *bin), a.0, b.0),
         Op::Fma(a, b, c) => write!(f, "fma %{}, %{}, %{}", a.0, b.0, c.0),
+        Op::Dot(dot, a, b, c) => write!(f, "{} %{}, %{}, %{}", word_of(&DOTS, *dot), a.0, b.0, c.0),
         Op::Cmp(cmp, a, b) => write!(f, "{} %{}, %{}", word_of(&CMPS, *cmp), a.0, b.0),
         Op::Select(m, a, b) => write!(f, "select %{}, %{}, %{}", m.0, a.0, b.0),
         Op::Cast(to @ (DType::F16 | DType::BF16), a) => write!(f, "cast {to} %{}", a.0),
@@ -111,6 +112,10 @@ fn operation(f: &mut Formatter<'_>, op: &Op) -> fmt::Result {
         Op::Horizontal(kind, a) => write!(f, "{} %{}", word_of(&HORIZONTALS, *kind), a.0),
         Op::Load { buf, index, disp, .. } => {
             f.write_str("load ")?;
+            place(f, *buf, *index, *disp)
+        }
+        Op::Words { buf, index, disp, .. } => {
+            f.write_str("words ")?;
             place(f, *buf, *index, *disp)
         }
         Op::Get(var) => write!(f, "get v{}", var.0),

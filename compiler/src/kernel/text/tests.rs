@@ -87,8 +87,9 @@ fn statements_mean_what_they_say() {
 
 #[test]
 fn every_operation_word_reads_back() {
-    let mut text = String::from("kernel \"ops\" {\n  %0: i64 = const 1\n");
-    let mut next = 1;
+    let mut text = String::from("kernel \"ops\" {\n  b0: read u8\n  %0: i64 = const 1\n");
+    text.push_str("  %1: u32 = words b0[%0 + 1]\n  %2: i32 = const -1\n");
+    let mut next = 3;
     let mut line = |rest: String| {
         text.push_str(&format!("  %{next}: {rest}\n"));
         next += 1;
@@ -97,6 +98,7 @@ fn every_operation_word_reads_back() {
     BIN_OPS.iter().for_each(|(_, word)| line(format!("i64 = {word} %0, %0")));
     CMPS.iter().for_each(|(_, word)| line(format!("bool = {word} %0, %0")));
     HORIZONTALS.iter().for_each(|(_, word)| line(format!("i64 = {word} %0")));
+    DOTS.iter().for_each(|(_, word)| line(format!("i32 = {word} %1, %1, %2")));
     text.push_str("}\n");
     assert_eq!(parse(&text).unwrap().to_string(), text);
 }
