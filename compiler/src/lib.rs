@@ -18,6 +18,7 @@ pub mod onnx;
 pub mod ops;
 pub mod pack;
 pub mod plan;
+pub mod quantize;
 pub mod sym;
 pub mod te;
 

@@ -63,6 +63,11 @@ pub fn vector_bits(target: Target) -> u32 {
     if x86::serves(target) { x86::vector_bits(target) } else { 128 }
 }
 
+/// Whether there are instructions that add four products of bytes to each lane of a vector.
+pub fn adds_products_of_bytes(target: Target) -> bool {
+    x86::serves(target) && x86::adds_products_of_bytes(target)
+}
+
 /// Machine code of one kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompiledKernel {

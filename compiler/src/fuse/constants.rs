@@ -47,7 +47,8 @@ fn extents(vars: &[VarId]) -> Option<i64> {
     vars.iter().try_fold(1i64, |n, v| n.checked_mul(v.extent()?.as_const()?))
 }
 
-fn compute(p: &Program, t: TensorId) -> Option<Vec<u8>> {
+/// The bytes of a tensor that is defined by constants alone.
+pub(crate) fn compute(p: &Program, t: TensorId) -> Option<Vec<u8>> {
     let tensor = p.tensor(t);
     if p.homes.contains_key(&t) {
         return None;

@@ -5,6 +5,7 @@
 //! times (a reduction over a broadcast operand, a contraction) takes only plain movement.
 
 use super::uses::{Uses, exprs};
+use crate::dtype::DType;
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::reindex;
@@ -90,7 +91,10 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
     }
     let Def::Map { vars, body } = &p.tensor(t).def else { return false };
     let Some(readers) = uses.readers.get(&t) else { return false };
-    let movement = is_movement(*body);
+    let movement = is_movement(*body) || decodes(p, *body);
+    if stays_bytes(p, uses, t, *body) {
+        return false;
+    }
     let plain = is_plain(*body);
     let size = expr::nodes(*body).len();
     let has_sum = expr::loads(*body)
@@ -163,6 +167,55 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
             _ => false,
         }
     })
+}
+
+/// Is it one quantised number, made of a byte by a few operations with what is the same for all elements or along an axis?
+fn decodes(p: &Program, e: Expr) -> bool {
+    let Node::Bin(Func2::Mul, a, b) = e.node() else { return false };
+    let scaled = |e: Expr| match e.node() {
+        Node::Cast(_, whole) => match whole.node() {
+            Node::Bin(Func2::Sub, byte, zero) => is_byte_load(p, byte) && is_movement(zero),
+            _ => is_byte_load(p, whole),
+        },
+        _ => false,
+    };
+    scaled(a) && is_movement(b) || scaled(b) && is_movement(a)
+}
+
+fn is_byte_load(p: &Program, e: Expr) -> bool {
+    let Node::Cast(DType::I32, load) = e.node() else { return false };
+    matches!(load.node(), Node::Load(t, _) if p.tensor(t).dtype.size() == 1)
+}
+
+/// Should a tensor of bytes lie in memory? What is decoded from it for several readers, for one that goes through it more than
+/// once, or for a sum over it takes a quarter of the memory if it is kept as bytes.
+fn stays_bytes(p: &Program, uses: &Uses, t: TensorId, body: Expr) -> bool {
+    if !matches!(p.tensor(t).dtype, DType::I8 | DType::U8) || is_movement(body) {
+        return false;
+    }
+    let only = |t: TensorId| {
+        let readers = uses.readers.get(&t)?;
+        readers.first().copied().filter(|_| readers.len() == 1)
+    };
+    let decoded = |t: TensorId| match p.tensor(t).def {
+        Def::Map { body, .. } => decodes(p, body),
+        _ => false,
+    };
+    let Some(readers) = uses.readers.get(&t) else { return false };
+    if !readers.iter().any(|r| decoded(*r)) {
+        return false;
+    }
+    let Some(decoder) = only(t) else { return true };
+    let Some(user) = only(decoder) else { return true };
+    match &p.tensor(user).def {
+        Def::Map { body, .. } => {
+            let shape = &p.tensor(decoder).shape;
+            let reads = reads_of(&[*body], decoder);
+            is_heavy(*body) || reads.len() != 1 || !identity(&reads[0], shape)
+        }
+        Def::Reduce { .. } => contract::recognise(p, user).is_none(),
+        _ => true,
+    }
 }
 
 /// Do all who read `t` end in one map, by way of maps that it alone reads, element by element? In `x * sigmoid(x)` the

@@ -8,7 +8,7 @@
 //!    or a norm is one nest), or a hand-written kernel.
 
 mod boxes;
-mod constants;
+pub(crate) mod constants;
 pub mod group;
 pub mod home;
 #[cfg(test)]

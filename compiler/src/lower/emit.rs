@@ -367,7 +367,7 @@ impl<'a> Emit<'a> {
         let cheap = |e: Expr| matches!(e.node(), Node::Const(_) | Node::Int(_) | Node::Acc(_));
         let lanes = self.lanes();
         let branches = match lanes {
-            1 => !(cheap(x) && cheap(y) || self.memo_has(x) && self.memo_has(y)),
+            1 => !(cheap(x) && cheap(y) || [x, y].iter().all(|e| self.memo_has(*e) || compared(c, *e))),
             _ => (guards(x) || guards(y)) && self.is_uniform(c),
         };
         if !branches {
@@ -427,6 +427,11 @@ impl<'a> Emit<'a> {
             self.b.store(buf, i, 0, r);
         }
     }
+}
+
+/// Is it compared by the condition, and so computed anyway?
+fn compared(c: Expr, e: Expr) -> bool {
+    matches!(c.node(), Node::Cmp(_, a, b) if a == e || b == e)
 }
 
 /// Is it, or is in it, a load that a choice around it may guard? Such loads are clamped; every other one is proved to be in

@@ -9,7 +9,7 @@ use super::window::{AutoPad, Window, auto_pad, per_axis, spatial};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
-use crate::te::{Cx, OpError, OpResult, ReduceKind, TensorId, expr};
+use crate::te::{Cx, Expr, OpError, OpResult, ReduceKind, TensorId, expr};
 
 pub(super) const TABLE: &[(&str, &str, Expand)] = &[("", "Conv", conv), ("", "ConvTranspose", conv_transpose)];
 
@@ -31,8 +31,9 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// The sum as `[batch, group * outputs, output…]` of type `out`; elements are cast to `term` before they are multiplied.
-    pub(super) fn build(&self, cx: &mut Cx, term: DType, out: DType) -> TensorId {
+    /// The sum as `[batch, group * outputs, output…]` of type `out`; `term` makes the product of output channel, weight and
+    /// element of the input.
+    pub(super) fn build(&self, cx: &mut Cx, out: DType, term: impl Fn(Int, Expr, Expr) -> Expr) -> TensorId {
         let (sx, sw) = (cx.shape(self.x), cx.shape(self.w));
         let (tx, tw) = (cx.dtype(self.x), cx.dtype(self.w));
         let (x, axes) = (self.x, self.output.len());
@@ -65,11 +66,16 @@ impl Core {
             at.extend((0..axes).map(|d| i[head + d] * self.strides[d] + cell[1 + d] * self.dilations[d]));
             let weight = expr::load(w, tw, [&i[1..head], &cell].concat());
             let input = expr::load(x, tx, at);
-            mul(expr::cast(term.compute(), weight), expr::cast(term.compute(), input))
+            term(if grouped { i[1] * outputs + i[2] } else { i[1] }, weight, input)
         });
         let flat = [&[sx[0], sw[0]], self.output.as_slice()].concat();
         cx.view(y, flat)
     }
+}
+
+/// Of a weight and an element of the input.
+pub(super) fn product(_: Int, weight: Expr, input: Expr) -> Expr {
+    mul(weight, input)
 }
 
 /// Number of groups and checks of channels: the input's must be `group` times the weight's, and `outputs` a multiple.
@@ -118,11 +124,11 @@ fn conv(cx: &mut Cx, call: &Call) -> OpResult {
     let padded = window.pad(cx, x, expr::constant_i64(dtype, 0));
     let Window { output, strides, dilations, .. } = window;
     let core = Core { x: padded, w, group, output, strides, dilations };
-    let Some(bias) = bias else { return Ok(vec![core.build(cx, dtype, dtype)]) };
+    let Some(bias) = bias else { return Ok(vec![core.build(cx, dtype, product)]) };
     check_bias(cx, bias, sw[0])?;
     // Half types round once, at the end.
     let wide = dtype.compute();
-    let y = core.build(cx, dtype, wide);
+    let y = core.build(cx, wide, product);
     let shape = cx.shape(y);
     Ok(vec![cx.map(dtype, shape, |i| add(expr::load(y, wide, i.to_vec()), expr::load(bias, dtype, vec![i[1]])))])
 }
@@ -234,7 +240,7 @@ fn conv_transpose(cx: &mut Cx, call: &Call) -> OpResult {
     let padded = window.pad(cx, x, zero);
     let wide = dtype.compute();
     let core = Core { x: padded, w, group, output: window.output.clone(), strides: vec![1; axes], dilations: spread };
-    let y = core.build(cx, dtype, wide);
+    let y = core.build(cx, wide, product);
     let parts = [&[sx[0], Int::new(group)], phases.as_slice(), &[outputs], &window.output].concat();
     let y = cx.view(y, parts);
 

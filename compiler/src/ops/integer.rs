@@ -1,11 +1,11 @@
 //! Products of quantised tensors: `MatMulInteger`, `ConvInteger`, `QLinearMatMul`, `QLinearConv`.
 //!
-//! The sum of `(a - za) * (b - zb)` over k is taken apart: the sum of `a * b` is the contraction, of stored bytes alone, and
-//! sums of rows and columns times zero points correct it. All of it wraps in 32 bits, so the result is the same.
+//! They are sums of `(a - za) * (b - zb)` in 32 bits, which [`quantize`](crate::quantize) takes apart.
 
-use super::contract::{Product, product};
+use super::contract::Product;
 use super::conv::{Core, check_bias, groups, kernel_of};
 use super::operand::{Operand, need_one};
+use super::quantize::saturated;
 use super::window::{Window, spatial};
 use super::{Call, Expand};
 use crate::dtype::DType;
@@ -115,44 +115,14 @@ fn shifted_product(
     let zb = zb
         .map(|z| Spread::of(cx, z, &b.shape, LineAxis::Column, "the zero point of the second operand"))
         .transpose()?;
-    let raw = product(cx, a.id, b.id, DType::I32, DType::I32)?;
-    if za.is_none() && zb.is_none() {
-        return Ok((raw, p));
-    }
-    // Sums along k: of a's rows if b is shifted, of b's columns if a is.
-    let rows = zb.as_ref().map(|_| {
-        let lines = a.shape[..a.rank() - 1].to_vec();
-        cx.reduce(ReduceKind::Sum, DType::I32, lines, &[p.k], |i, r| a.at(&[i, r].concat()).to(DType::I32))
+    let less = |e: Expr, zero: Option<Expr>| zero.map_or(e, |z| e - z.to(DType::I32));
+    let sum = cx.reduce(ReduceKind::Sum, DType::I32, p.shape(), &[p.k], |i, r| {
+        let (ia, ib) = (p.lhs(&a.shape, i, r[0]), p.rhs(&b.shape, i, r[0]));
+        let x = less(a.at(&ia).to(DType::I32), za.as_ref().map(|z| z.at(&ia)));
+        let y = less(b.at(&ib).to(DType::I32), zb.as_ref().map(|z| z.at(&ib)));
+        x * y
     });
-    let columns = za.as_ref().map(|_| {
-        let rank = b.rank();
-        let lines: Vec<Int> = (0..rank).filter(|d| *d != rank.saturating_sub(2)).map(|d| b.shape[d]).collect();
-        cx.reduce(ReduceKind::Sum, DType::I32, lines, &[p.k], |i, r| {
-            let mut at = i.to_vec();
-            at.insert(rank.saturating_sub(2), r[0]);
-            b.at(&at).to(DType::I32)
-        })
-    });
-    let out = cx.map(DType::I32, p.shape(), |i| {
-        let zero = Int::new(0);
-        let (ia, ib) = (p.lhs(&a.shape, i, zero), p.rhs(&b.shape, i, zero));
-        let mut e = expr::load(raw, DType::I32, i.to_vec());
-        let za = za.as_ref().map(|z| z.at(&ia).to(DType::I32));
-        let zb = zb.as_ref().map(|z| z.at(&ib).to(DType::I32));
-        if let (Some(rows), Some(zb)) = (rows, zb) {
-            e = e - zb * expr::load(rows, DType::I32, ia[..ia.len() - 1].to_vec());
-        }
-        if let (Some(columns), Some(za)) = (columns, za) {
-            let mut at = ib.clone();
-            at.remove(ib.len().saturating_sub(2));
-            e = e - za * expr::load(columns, DType::I32, at);
-        }
-        if let (Some(za), Some(zb)) = (za, zb) {
-            e = e + za * zb * expr::int(p.k).to(DType::I32);
-        }
-        e
-    });
-    Ok((out, p))
+    Ok((sum, p))
 }
 
 fn matmul_integer(cx: &mut Cx, call: &Call) -> OpResult {
@@ -166,12 +136,9 @@ fn matmul_integer(cx: &mut Cx, call: &Call) -> OpResult {
 
 /// `acc * scale` rounded to the nearest integer, ties to even, plus the zero point, within the range of `to`.
 pub(super) fn requantise(acc: Expr, scale: Expr, zero: Expr, to: DType) -> Expr {
-    let real = acc.to(DType::F32) * scale;
-    let bits = 8 * to.size() as i32;
-    let low = if to.is_signed() { -(2f64.powi(bits - 1)) } else { 0.0 };
-    let high = low + 2f64.powi(bits) - 1.0;
-    let whole = real.round() + zero.to(DType::F32);
-    whole.max_(whole.num(low)).min_(whole.num(high)).to(to)
+    let low = if to.is_signed() { -(1 << (8 * to.size() - 1)) } else { 0 };
+    let range = (low, low + (1 << (8 * to.size())) - 1);
+    saturated(acc.to(DType::F32) * scale, Some(zero.to(DType::I32)), to, range)
 }
 
 fn one(cx: &mut Cx, t: TensorId, what: &str) -> OpResult<Operand> {
@@ -262,42 +229,11 @@ fn shifted_conv(
         strides: window.strides.clone(),
         dilations: window.dilations.clone(),
     };
-    let raw = core.build(cx, DType::I32, DType::I32);
-    if zx.is_none() && zw.is_none() {
-        return Ok(raw);
-    }
-    let shape = cx.shape(raw);
-    let weights = Operand::of(cx, w);
-    let terms = [&[sw[1]], window.kernel.as_slice()].concat();
-    // Sums of the weights of an output channel, and of the input under each window.
-    let weight_sums = zx.as_ref().map(|_| {
-        cx.reduce(ReduceKind::Sum, DType::I32, vec![sw[0]], &terms, |i, r| weights.at(&[i, r].concat()).to(DType::I32))
-    });
-    let input_sums = zw.as_ref().map(|_| {
-        let sums = [&[shape[0], Int::new(group)], window.output.as_slice()].concat();
-        cx.reduce(ReduceKind::Sum, DType::I32, sums, &terms, |i, r| {
-            let mut at = vec![i[0], i[1] * sw[1] + r[0]];
-            at.extend((0..window.axes()).map(|d| window.at(d, i[2 + d], r[1 + d])));
-            padded.at(&at).to(DType::I32)
-        })
-    });
-    let per_group = sw[0].div(group);
-    let count = Int::product(&terms);
-    Ok(cx.map(DType::I32, shape, |i| {
-        let mut e = expr::load(raw, DType::I32, i.to_vec());
-        let zx = zx.as_ref().map(|z| z.only().to(DType::I32));
-        let zw = zw.as_ref().map(|z| if z.rank() == 1 { z.spread(&[i[1]]) } else { z.only() }.to(DType::I32));
-        if let (Some(sums), Some(zx)) = (weight_sums, zx) {
-            e = e - zx * expr::load(sums, DType::I32, vec![i[1]]);
-        }
-        if let (Some(sums), Some(zw)) = (input_sums, zw) {
-            let group = i[1].div(per_group);
-            e = e - zw * expr::load(sums, DType::I32, [&[i[0], group], &i[2..]].concat());
-        }
-        if let (Some(zx), Some(zw)) = (zx, zw) {
-            e = e + zx * zw * expr::int(count).to(DType::I32);
-        }
-        e
+    let zero_x = zx.map(|z| z.only());
+    let zero_w = |channel: Int| zw.as_ref().map(|z| if z.rank() == 1 { z.spread(&[channel]) } else { z.only() });
+    Ok(core.build(cx, DType::I32, |channel, weight, input| {
+        let less = |e: Expr, zero: Option<Expr>| zero.map_or(e, |z| e - z.to(DType::I32));
+        less(weight.to(DType::I32), zero_w(channel)) * less(input.to(DType::I32), zero_x)
     }))
 }
 

@@ -99,14 +99,31 @@ fn float_attr(call: &Call, name: &str) -> OpResult<Option<DType>> {
     }
 }
 
-/// `saturate(round(q) + zero)`, where `q` is a float and `zero` an `i32`.
-fn saturated(q: Expr, zero: Option<Expr>, to: DType, (lo, hi): (i64, i64)) -> Expr {
-    // Far outside of every range, yet well inside of i32 and exact in f32.
-    let far = f64::from(1 << 23);
-    let whole = q.round().max_(q.num(-far)).min_(q.num(far)).to(DType::I32);
-    let sum = zero.map_or(whole, |z| whole + z);
+/// `saturate(round(q) + zero)`, where `q` is a float and `zero` an `i32`; the least value for NaN.
+///
+/// Rounding and whole bounds may change places. What is bounded is rounded to even by adding a number whose last bit counts
+/// ones, and is then the lower bits of the sum.
+pub(super) fn saturated(q: Expr, zero: Option<Expr>, to: DType, (lo, hi): (i64, i64)) -> Expr {
     let int = |v| expr::constant_i64(DType::I32, v);
-    sum.max_(int(lo)).min_(int(hi)).to(to)
+    let bound = |v| {
+        let v = zero.map_or(int(v), |z| int(v) - z);
+        v.to(q.dtype())
+    };
+    let (least, most) = (bound(lo), bound(hi));
+    let q = q.gt_(least).then(q, least);
+    let q = q.lt_(most).then(q, most);
+    let whole = match q.dtype() {
+        DType::F32 => {
+            let ones = 1.5 * f64::from(1 << 23);
+            let zero = zero.unwrap_or(int(0)) - int(i64::from((ones as f32).to_bits()));
+            expr::bitcast(DType::I32, q + q.num(ones)) + zero
+        }
+        _ => {
+            let whole = q.round().to(DType::I32);
+            zero.map_or(whole, |z| whole + z)
+        }
+    };
+    whole.to(to)
 }
 
 fn quantize(cx: &mut Cx, call: &Call) -> OpResult {

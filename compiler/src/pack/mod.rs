@@ -13,6 +13,7 @@ use crate::layout::{self, Layout};
 use crate::lower::{self, LoweredKernel};
 use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
+use crate::quantize;
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
 use graphmend_cache_format::spec::{
@@ -180,6 +181,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     te::expr::reset();
     progress("expanding", 0, nodes);
     let mut program = expand::expand(&module, &options.dims)?;
+    quantize::rewrite(&mut program);
     layout::arrange(&mut program, options.layout, cpu);
     progress("fusing", 0, nodes);
     let fused = fuse::fuse(program);

@@ -187,8 +187,17 @@ pub(super) fn if_eq(a: Int, b: Int, x: Int, y: Int) -> Int {
     match a.eq_proof(b) {
         Some(true) => x,
         Some(false) => y,
+        None if agree(a, b, x, y) => y,
         None => atom(Atom::IfEq(a, b, x, y)),
     }
+}
+
+/// Are `x` and `y` one number where the variable `a` has the constant value `b`?
+fn agree(a: Int, b: Int, x: Int, y: Int) -> bool {
+    let (a, b) = if a.as_var().is_some() { (a, b) } else { (b, a) };
+    let (Some(v), true) = (a.as_var(), b.as_const().is_some()) else { return false };
+    let there = |i: Int| super::subst(i, &|x| (x == v).then_some(b));
+    there(x) == there(y)
 }
 
 /// Rebuilds an atom from changed operands.

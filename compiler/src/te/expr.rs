@@ -403,34 +403,50 @@ pub fn operands(node: &Node) -> Vec<Expr> {
 
 /// Rebuilds an expression bottom-up: `leaf` may replace constants, ints, loads and accumulators.
 pub fn rewrite(e: Expr, leaf: &mut dyn FnMut(Expr, &Node) -> Option<Expr>) -> Expr {
-    fn go(e: Expr, leaf: &mut dyn FnMut(Expr, &Node) -> Option<Expr>, memo: &mut HashMap<Expr, Expr>) -> Expr {
+    rebuild(e, &mut |e, node| match node {
+        Node::Const(_) | Node::Int(_) | Node::Load(..) | Node::Acc(_) => leaf(e, node),
+        _ => None,
+    })
+}
+
+/// `e` with `new` in the place of the sub-expression `old`.
+pub fn replace(e: Expr, old: Expr, new: Expr) -> Expr {
+    rebuild(e, &mut |e, _| (e == old).then_some(new))
+}
+
+/// Rebuilds an expression; what `f` gives stands for an expression with all that it is made of.
+fn rebuild(e: Expr, f: &mut dyn FnMut(Expr, &Node) -> Option<Expr>) -> Expr {
+    fn go(e: Expr, f: &mut dyn FnMut(Expr, &Node) -> Option<Expr>, memo: &mut HashMap<Expr, Expr>) -> Expr {
         if let Some(done) = memo.get(&e) {
             return *done;
         }
         let node = e.node();
-        let out = match &node {
-            Node::Const(_) | Node::Int(_) | Node::Load(..) | Node::Acc(_) => leaf(e, &node).unwrap_or(e),
-            Node::Un(f, a) => un(*f, go(*a, leaf, memo)),
-            Node::Bin(f, a, b) => {
-                let a = go(*a, leaf, memo);
-                bin(*f, a, go(*b, leaf, memo))
-            }
-            Node::Cmp(c, a, b) => {
-                let a = go(*a, leaf, memo);
-                cmp(*c, a, go(*b, leaf, memo))
-            }
-            Node::Select(c, a, b) => {
-                let c = go(*c, leaf, memo);
-                let a = go(*a, leaf, memo);
-                select(c, a, go(*b, leaf, memo))
-            }
-            Node::Cast(t, a) => cast(*t, go(*a, leaf, memo)),
-            Node::Bitcast(t, a) => bitcast(*t, go(*a, leaf, memo)),
+        let out = match f(e, &node) {
+            Some(new) => new,
+            None => match &node {
+                Node::Const(_) | Node::Int(_) | Node::Load(..) | Node::Acc(_) => e,
+                Node::Un(op, a) => un(*op, go(*a, f, memo)),
+                Node::Bin(op, a, b) => {
+                    let a = go(*a, f, memo);
+                    bin(*op, a, go(*b, f, memo))
+                }
+                Node::Cmp(c, a, b) => {
+                    let a = go(*a, f, memo);
+                    cmp(*c, a, go(*b, f, memo))
+                }
+                Node::Select(c, a, b) => {
+                    let c = go(*c, f, memo);
+                    let a = go(*a, f, memo);
+                    select(c, a, go(*b, f, memo))
+                }
+                Node::Cast(t, a) => cast(*t, go(*a, f, memo)),
+                Node::Bitcast(t, a) => bitcast(*t, go(*a, f, memo)),
+            },
         };
         memo.insert(e, out);
         out
     }
-    go(e, leaf, &mut HashMap::new())
+    go(e, f, &mut HashMap::new())
 }
 
 /// Replaces index variables, also in load indices and data atoms.

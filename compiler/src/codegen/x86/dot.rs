@@ -5,15 +5,9 @@ use super::mask::Logic;
 use super::select::{Res, Sel, Val};
 use crate::dtype::DType;
 use crate::kernel::ir::{Dot, Reg};
-use graphmend_targets::features::x86;
 use iced_x86::Mnemonic;
 
 impl Sel<'_> {
-    /// Are there instructions that add products of bytes and of words?
-    fn has_dot(&self) -> bool {
-        self.has(if self.isa.evex { x86::AVX512VNNI } else { x86::AVXVNNI })
-    }
-
     pub(super) fn dot(&mut self, reg: Reg, dot: Dot, a: Reg, b: Reg, c: Reg) -> Res<Val> {
         let ty = self.kernel.regs[reg.0 as usize];
         if ty.lanes == 1 {
@@ -29,7 +23,7 @@ impl Sel<'_> {
                 to if to != z && (to == x || b.parts.contains(&to)) => self.fresh(super::inst::Class::Vec),
                 to => to,
             };
-            if self.has_dot() {
+            if self.has(self.isa.dot_feature()) {
                 let y = self.source(&mut b, p, size);
                 let mnemonic = match dot {
                     Dot::Bytes => Mnemonic::Vpdpbusd,

@@ -33,6 +33,11 @@ impl Isa {
         }
     }
 
+    /// What brings the instructions that add products of bytes and words.
+    pub(super) fn dot_feature(self) -> Features {
+        if self.evex { x86::AVX512VNNI } else { x86::AVXVNNI }
+    }
+
     /// All of a register.
     pub(super) fn full(self) -> Size {
         if self.evex { Size::Z } else { Size::Y }

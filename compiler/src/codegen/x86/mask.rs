@@ -5,7 +5,7 @@ use super::float::of;
 use super::inst::{Class, Inst, Opnd, Role, Size, V};
 use super::select::{Res, Sel, Val};
 use crate::dtype::DType;
-use crate::kernel::ir::{BinOp, Cmp, Reg, Type};
+use crate::kernel::ir::{BinOp, Cmp, Op, Reg, Type};
 use iced_x86::{Code, Mnemonic};
 
 fn k(v: V) -> Opnd {
@@ -219,6 +219,9 @@ impl Sel<'_> {
 
     /// Lane-wise choice of vectors, and of scalar floats.
     pub(super) fn lanes_select(&mut self, mask: Reg, a: Reg, b: Reg) -> Res<Val> {
+        if let Some(mnemonic) = self.greater_or_less(mask, a, b) {
+            return self.chosen(mnemonic, a, b);
+        }
         let (mask, a, b) = (self.val(mask)?, self.val(a)?, self.val(b)?);
         let mask = match a.ty.lanes {
             1 => {
@@ -228,6 +231,40 @@ impl Sel<'_> {
             _ => self.mask_for(&mask, a.ty.elem),
         };
         Ok(self.blend(&mask, &a, &b))
+    }
+
+    /// The instruction that gives `a` where the mask says that it is less than `b`, or greater, else `b`.
+    fn greater_or_less(&self, mask: Reg, a: Reg, b: Reg) -> Option<Mnemonic> {
+        let elem = self.kernel.regs[a.0 as usize].elem;
+        let Some(Op::Cmp(cmp, x, y)) = self.facts.defs[mask.0 as usize] else { return None };
+        let less = match cmp {
+            Cmp::Lt => true,
+            Cmp::Gt => false,
+            _ => return None,
+        };
+        let less = match (*x, *y) {
+            two if two == (a, b) => less,
+            two if two == (b, a) => !less,
+            _ => return None,
+        };
+        match (elem, less) {
+            (DType::F32, true) => Some(Mnemonic::Vminps),
+            (DType::F32, false) => Some(Mnemonic::Vmaxps),
+            (DType::F64, true) => Some(Mnemonic::Vminpd),
+            (DType::F64, false) => Some(Mnemonic::Vmaxpd),
+            _ => None,
+        }
+    }
+
+    /// The instructions give the second operand where either is NaN, as a choice does.
+    fn chosen(&mut self, mnemonic: Mnemonic, a: Reg, b: Reg) -> Res<Val> {
+        let (a, b) = (self.val(a)?, self.val(b)?);
+        let mut parts = vec![];
+        for (p, (x, y)) in a.parts.iter().zip(&b.parts).enumerate() {
+            let size = Self::part_size(&a, p);
+            parts.push(self.vec(mnemonic, size, &[Opnd::Reg(*x, size), Opnd::Reg(*y, size)]));
+        }
+        Ok(self.value(a.ty, parts))
     }
 
     /// `a` where the mask is set, else `b`; the mask has the form for their type.

@@ -47,6 +47,11 @@ pub fn vector_bits(target: Target) -> u32 {
     Isa::of(target).map_or(0, |isa| 8 * u32::from(isa.bytes))
 }
 
+/// Whether a target that is served has instructions that add four products of bytes.
+pub fn adds_products_of_bytes(target: Target) -> bool {
+    Isa::of(target).is_some_and(|isa| target.features.contains(isa.dot_feature()))
+}
+
 /// Compiles a kernel; nothing if it has an operation that this back end leaves to the other one.
 pub fn compile(kernel: &Kernel, target: Target) -> Result<Option<CompiledKernel>, CodegenError> {
     let Some((_, encoded)) = run(kernel, target)? else { return Ok(None) };

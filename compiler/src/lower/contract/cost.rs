@@ -40,6 +40,10 @@ impl Facts {
         let narrow = form.exact.is_some();
         let step = s.n.and_then(|n| coef(v.flat, n)).and_then(|c| c.as_const());
         let v_loads = match step {
+            // Words are made of bytes one by one, or vectors of them of four.
+            _ if form.fours.is_some() && v.data.is_none() => {
+                if step == Some(1) { 12.0 } else { 2.0 * f64::from(s.lanes) }
+            }
             _ if v.data.is_some() => 1.0,
             Some(1) => 1.0,
             Some(2) if s.lanes > 1 => 3.5,

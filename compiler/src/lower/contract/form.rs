@@ -7,6 +7,7 @@ use crate::lower::emit;
 use crate::sym::{Int, VarId, free_vars, linear_in, reads_data, subst};
 use crate::te::cx::flatten;
 use crate::te::{Expr, Node, Program, TensorId, expr};
+use std::sync::Arc;
 
 /// One factor of the product.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(super) struct Operand {
     pub flat: Int,
     /// Its elements, where they are constant.
     pub data: Option<Source>,
+    /// Type of an element in memory.
+    pub dtype: DType,
 }
 
 /// `out[flat] = epilogue(Σ ops[0] * ops[1])`.
@@ -34,6 +37,19 @@ pub(super) struct Form {
     pub epilogue: Expr,
     /// For products of bytes summed in 32-bit integers: how many of them a sum in `F32` holds exactly.
     pub exact: Option<i64>,
+    /// For products of bytes that are summed four at a time.
+    pub fours: Option<Fours>,
+}
+
+/// The innermost reduced index counts groups of four terms, the last of which may have fewer; see [`Form::by_fours`].
+#[derive(Clone, Debug)]
+pub(super) struct Fours {
+    /// That index.
+    pub k: VarId,
+    /// How far apart the terms of a group lie in each operand.
+    pub steps: [Int; 2],
+    /// Terms of the last group.
+    pub last: i64,
 }
 
 /// The coefficient of `v` in an affine position; `None` if it is not affine in `v`.
@@ -83,6 +99,7 @@ impl Form {
             out,
             epilogue: emit::linearize(program, epilogue, &|t| t == sum),
             exact: None,
+            fours: None,
         };
         if c.dtype == DType::I32 {
             let most = |t: TensorId| if program.tensor(t).dtype == DType::U8 { 255 } else { 128 };
@@ -140,6 +157,51 @@ impl Form {
         }
     }
 
+    /// The same sum with four products of bytes at a time, of an unsigned and a signed operand. Groups of four terms of
+    /// operand `b` lie together in memory; those of the other are constant or are laid out so first. `None` if there are no
+    /// such groups.
+    pub(super) fn by_fours(&self, b: usize, sum: TensorId) -> Option<Form> {
+        let signs = [self.ops[0].dtype, self.ops[1].dtype];
+        if self.exact.is_none() || self.ops[b].data.is_some() || !signs.contains(&DType::U8) || !signs.contains(&DType::I8) {
+            return None;
+        }
+        let mut form = self.clone();
+        form.ops[1 - b] = self.in_order(1 - b)?;
+        while form.join_some(sum) {}
+        let together = |k: &&VarId| coef(form.ops[b].flat, **k) == Some(Int::new(1));
+        let k = *form.ks.iter().rev().find(together)?;
+        let n = extent(k);
+        let last = match n.as_const() {
+            Some(n) if n >= 4 => n - (n - 1) / 4 * 4,
+            _ if n.rem(4) == Int::new(0) => 4,
+            _ => return None,
+        };
+        let four = VarId::index("four", n.ceil_div(4));
+        form.ks.retain(|x| *x != k);
+        form.ks.push(four);
+        form.fours = Some(Fours { k: four, steps: [coef(form.ops[0].flat, k)?, coef(form.ops[1].flat, k)?], last });
+        form.exact = None;
+        form.replace(&|x| (x == k).then(|| Int::var(four) * 4));
+        Some(form)
+    }
+
+    /// An operand whose elements, if they are constant, lie in the order of the indices: those of the terms innermost.
+    fn in_order(&self, op: usize) -> Option<Operand> {
+        let op = &self.ops[op];
+        let Some(data) = &op.data else { return Some(op.clone()) };
+        let reader = data.reader()?;
+        let own = |x: &&VarId| varies(data.flat, **x);
+        let axes: Vec<VarId> = self.vars.iter().filter(own).chain(&self.ks).copied().collect();
+        let mut bytes = vec![];
+        for at in super::pack::offsets(&axes, &|v| reader.step(v))? {
+            reader.append(reader.base() + at, &mut bytes);
+        }
+        let sizes: Vec<Int> = axes.iter().map(|v| extent(*v)).collect();
+        let flat = flatten(&sizes, &axes.iter().map(|v| Int::var(*v)).collect::<Vec<_>>());
+        let data = Source { bytes: Arc::new(bytes), flat, ..data.clone() };
+        Some(Operand { flat, data: Some(data), ..op.clone() })
+    }
+
     /// Joins two adjacent indices that every position goes through as through one; false when there are none.
     fn join_some(&mut self, sum: TensorId) -> bool {
         let mut others = vec![self.ops[0].flat, self.ops[1].flat, self.out];
@@ -185,10 +247,11 @@ pub(super) fn operands(program: &Program, c: &Contraction) -> Option<[Operand; 2
         }
         // Data may be affine where the tensor that holds it in another order is not.
         if let Some(data) = source::resolve(program, *t, index).filter(|s| affine(s.flat, &all)) {
-            return Some(Operand { tensor: data.tensor, flat: data.flat, data: Some(data) });
+            return Some(Operand { tensor: data.tensor, flat: data.flat, dtype: data.dtype, data: Some(data) });
         }
         let flat = flatten(shape, index);
-        affine(flat, &all).then_some(Operand { tensor: *t, flat, data: None })
+        let dtype = program.tensor(*t).dtype;
+        affine(flat, &all).then_some(Operand { tensor: *t, flat, data: None, dtype })
     };
     Some([operand(&c.lhs)?, operand(&c.rhs)?])
 }

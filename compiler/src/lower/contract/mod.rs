@@ -95,14 +95,21 @@ pub fn lower(
         return None;
     }
     let form = Form::of(program, c, sum, position, epilogue)?;
+    let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
+    if target.dot {
+        let fours: Vec<Form> = (0..2).filter_map(|b| form.by_fours(b, sum)).collect();
+        let best = fours.iter().filter_map(|form| Some((form, schedule::choose(form, &target)?)));
+        if let Some((form, (_, s))) = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b)) {
+            return generate(program, form, target, s, sum, out);
+        }
+    }
     if form.block().is_err() {
         return None;
     }
-    let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
     if let Some(kernel) = winograd::lower(program, &form, &target, sum, out) {
         return Some(kernel);
     }
-    let schedule = schedule::choose(&form, &target)?;
+    let (_, schedule) = schedule::choose(&form, &target)?;
     generate(program, &form, target, schedule, sum, out)
 }
 
@@ -124,13 +131,16 @@ fn generate(
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
     let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
-    let v = stream(&mut e, v, &outside, &|source, batch| {
-        if s.dot { None } else { pack::columns(source, batch, s.n, &form.ks, width, lanes) }
+    let fours = form.fours.is_some();
+    let v = stream(&mut e, v, fours, &outside, &|source, batch| {
+        let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, s.vec)) };
+        if s.dot { None } else { pack::columns(source, batch, s.n, &terms, width, lanes) }
     });
     // An operand with its own value for each column is loaded as it lies.
     let own = s.dot || s.n.is_some_and(|n| varies(b.flat, n));
-    let b = stream(&mut e, b, &outside, &|source, batch| {
-        if own { None } else { pack::rows(source, batch, &s.m, &form.ks, s.mr as i64) }
+    let b = stream(&mut e, b, fours, &outside, &|source, batch| {
+        let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, 1 - s.vec)) };
+        if own { None } else { pack::rows(source, batch, &s.m, &terms, s.mr as i64) }
     });
     let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default(), stage: None };
     let units = generator.run();
@@ -141,6 +151,7 @@ fn generate(
 fn stream(
     e: &mut Emit<'_>,
     op: &Operand,
+    fours: bool,
     outside: &[VarId],
     pack: &dyn Fn(&source::Source, &[VarId]) -> Option<pack::Packed>,
 ) -> Stream {
@@ -148,7 +159,7 @@ fn stream(
     if let Some(packed) = op.data.as_ref().and_then(|source| pack(source, &batch)) {
         let index: Vec<Int> = batch.iter().map(|v| Int::var(*v)).collect();
         let batch = flatten(&extents(&batch), &index) * packed.per_batch;
-        let dtype = op.data.as_ref().map_or(DType::F32, |s| s.dtype.compute());
+        let dtype = if fours { DType::U32 } else { op.dtype.compute() };
         return Stream::Packed { buf: e.packed_buf(dtype, Arc::new(packed.bytes)), batch };
     }
     Stream::Direct(e.tensor_buf(op.tensor, Access::Read))

@@ -38,6 +38,9 @@ pub(super) struct Places {
 impl Gen<'_> {
     /// An element of an operand in the type of accumulators.
     pub(super) fn widened(&mut self, x: Reg) -> Reg {
+        if self.form.fours.is_some() {
+            return x;
+        }
         let elem = self.elem();
         self.e.b.cast(elem, x)
     }
@@ -196,6 +199,14 @@ impl Gen<'_> {
         }
     }
 
+    /// Terms of the current group of four.
+    fn terms_of_four(&self) -> i64 {
+        let Some(fours) = &self.form.fours else { return 1 };
+        let offset = self.places.offsets.iter().find(|(x, _)| *x == fours.k).map_or(0, |(_, x)| *x);
+        let at = self.e.vars.get(&fours.k).and_then(|r| self.e.b.const_i64(*r)).map(|base| Int::new(base + offset));
+        if at == Some(extent(fours.k) - 1) { fours.last } else { 4 }
+    }
+
     /// How far apart the columns of a group lie, where vectors are loaded; elements that lie further apart are fetched one by
     /// one from where the group is.
     fn runs(&mut self, flat: Int, lanes: u16) -> Option<i64> {
@@ -226,6 +237,11 @@ impl Gen<'_> {
         }
         let (index, disp) = self.place(flat, tile);
         let disp = disp + away;
+        if self.form.fours.is_some() {
+            let count = self.terms_of_four();
+            let x = self.word(buf, index, disp, count);
+            return self.e.b.splat(x, lanes);
+        }
         let near = if step == Some(2) { self.neighbours(flat) } else { [None, None] };
         let b = &mut self.e.b;
         match step {

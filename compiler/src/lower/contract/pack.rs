@@ -1,6 +1,6 @@
 //! Constant operands in the order in which the kernel reads them: `[batch][tile][term][element of the tile]`.
 
-use super::form::extent;
+use super::form::{Fours, extent};
 use super::schedule::{Group, groups};
 use super::source::Source;
 use crate::sym::VarId;
@@ -21,7 +21,7 @@ fn constant(v: VarId) -> Option<i64> {
 }
 
 /// Positions of all index tuples of `vars` in row-major order, relative to the position of the first.
-fn offsets(vars: &[VarId], step: &dyn Fn(VarId) -> i64) -> Option<Vec<i64>> {
+pub(super) fn offsets(vars: &[VarId], step: &dyn Fn(VarId) -> i64) -> Option<Vec<i64>> {
     let mut out = vec![0];
     for v in vars {
         let (n, step) = (constant(*v)?, step(*v));
@@ -33,18 +33,39 @@ fn offsets(vars: &[VarId], step: &dyn Fn(VarId) -> i64) -> Option<Vec<i64>> {
     Some(out)
 }
 
+/// The terms that are packed.
+pub(super) struct Terms<'a> {
+    /// Their indices.
+    pub ks: &'a [VarId],
+    /// Groups of four, with the number of the operand that they are of.
+    pub fours: Option<(&'a Fours, usize)>,
+}
+
+impl Terms<'_> {
+    /// Positions of the parts of each term; nothing stands for a byte of zeros that fills up a group.
+    fn of(&self, step: &dyn Fn(VarId) -> i64) -> Option<Vec<Vec<Option<i64>>>> {
+        let all = offsets(self.ks, step)?;
+        let Some((fours, op)) = self.fours else { return Some(all.into_iter().map(|at| vec![Some(at)]).collect()) };
+        let (apart, groups) = (fours.steps[op].as_const()?, constant(fours.k)? as usize);
+        let count = |n: usize| if n % groups == groups - 1 { fours.last } else { 4 };
+        let parts = |(n, at): (usize, i64)| (0..4).map(|j| (j < count(n)).then_some(at + j * apart)).collect();
+        Some(all.into_iter().enumerate().map(parts).collect())
+    }
+}
+
 /// Packs tiles of the axes `along`, taken together, that hold the elements that `parts` names: for each tile its first
 /// element and the elements it reads, relative to that.
 fn pack(
     source: &Source,
     batch: &[VarId],
     along: &[VarId],
-    ks: &[VarId],
+    terms: &Terms,
     parts: &dyn Fn(i64) -> Vec<(i64, Vec<i64>)>,
 ) -> Option<Packed> {
     let reader = source.reader()?;
     let step = |v| reader.step(v);
-    let (batches, elements, terms) = (offsets(batch, &step)?, offsets(along, &step)?, offsets(ks, &step)?);
+    let (batches, elements) = (offsets(batch, &step)?, offsets(along, &step)?);
+    let terms = terms.of(&step)?;
     let tiles = parts(elements.len() as i64);
     let width: i64 = tiles.iter().map(|(_, columns)| columns.len() as i64).sum();
     let per_batch = width.checked_mul(terms.len() as i64)?;
@@ -57,7 +78,12 @@ fn pack(
             for term in &terms {
                 for c in columns {
                     let element = elements.get(usize::try_from(first + c).ok()?)?;
-                    reader.append(reader.base() + at + term + element, &mut bytes);
+                    for part in term {
+                        match part {
+                            Some(term) => reader.append(reader.base() + at + term + element, &mut bytes),
+                            None => bytes.push(0),
+                        }
+                    }
                 }
             }
         }
@@ -66,8 +92,8 @@ fn pack(
 }
 
 /// The broadcast operand: tiles of `mr` rows, the last one of what is left.
-pub(super) fn rows(source: &Source, batch: &[VarId], m: &[VarId], ks: &[VarId], mr: i64) -> Option<Packed> {
-    pack(source, batch, m, ks, &|all| {
+pub(super) fn rows(source: &Source, batch: &[VarId], m: &[VarId], terms: &Terms, mr: i64) -> Option<Packed> {
+    pack(source, batch, m, terms, &|all| {
         let firsts = (0..all).step_by(mr as usize);
         firsts.map(|first| (first, (0..mr.min(all - first)).collect())).collect()
     })
@@ -78,12 +104,12 @@ pub(super) fn columns(
     source: &Source,
     batch: &[VarId],
     n: Option<VarId>,
-    ks: &[VarId],
+    terms: &Terms,
     width: i64,
     lanes: u16,
 ) -> Option<Packed> {
     let along: Vec<VarId> = n.into_iter().collect();
-    pack(source, batch, &along, ks, &|all| {
+    pack(source, batch, &along, terms, &|all| {
         let firsts = (0..all).step_by(width as usize);
         firsts.map(|first| (first, listed(&groups(width.min(all - first), all, lanes)))).collect()
     })

@@ -90,8 +90,8 @@ pub(super) fn ways(accumulators: usize, terms: i64) -> usize {
     (CHAINS / accumulators.max(1)).clamp(1, most)
 }
 
-/// The cheapest schedule.
-pub(super) fn choose(form: &Form, target: &Target) -> Option<Schedule> {
+/// The cheapest schedule, with its cost.
+pub(super) fn choose(form: &Form, target: &Target) -> Option<(f64, Schedule)> {
     let mut best: Option<(f64, Schedule)> = None;
     for vec in 0..2 {
         for candidate in axes(form, target, vec) {
@@ -105,12 +105,15 @@ pub(super) fn choose(form: &Form, target: &Target) -> Option<Schedule> {
             }
         }
     }
-    best.map(|(_, s)| s)
+    best
 }
 
 /// Every axis along which operand `vec` can fill vectors.
 fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
+    if form.fours.as_ref().is_some_and(|f| f.steps[1 - vec] != Int::new(1)) || form.fours.is_some() && b.data.is_some() {
+        return vec![];
+    }
     let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();
     let mut out = vec![];
     let mut add = |n: Option<VarId>, lanes: u16, dot: bool| {
@@ -131,19 +134,24 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
         }
         out.push(s);
     };
+    // What is laid out by groups of four is laid out for the vectors, too.
+    let laid = form.fours.as_ref().is_some_and(|f| f.steps[vec] == Int::new(1));
     let mut found = false;
     for n in &in_v {
         let step = coef(v.flat, *n).and_then(|c| c.as_const());
         // A constant operand lies as the kernel wants it; another one should be contiguous.
-        let lies = v.data.is_some() || matches!(step, Some(1..=4));
+        let lies = v.data.is_some() || matches!(step, Some(1..=4)) || laid;
         // Lanes that differ in both operands: the second one is loaded as vector too.
         let other = coef(b.flat, *n).and_then(|c| c.as_const());
+        if form.fours.is_some() && other != Some(0) {
+            continue;
+        }
         if lies && (other == Some(0) || (other == Some(1) && b.data.is_none())) {
             add(Some(*n), target.lanes, false);
             found = true;
         }
     }
-    if !found {
+    if !found && form.fours.is_none() {
         let contiguous = |k: &VarId| [v, b].iter().all(|op| coef(op.flat, *k) == Some(Int::new(1)));
         // Only as many terms as one sum may hold.
         let whole = form.exact.is_none_or(|most| form.terms().is_some_and(|n| n <= most));
@@ -166,7 +174,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
     };
     let room = target.regs.saturating_sub(free) as usize;
     let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
-    let elements = target.by_element && s.lanes > 1;
+    let elements = target.by_element && s.lanes > 1 && form.fours.is_none();
     let mut out = vec![];
     for mr in 1..=14.min(scalar_limit) {
         for nv in 1..=8.min(scalar_limit) {
@@ -187,6 +195,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
 pub(super) fn quads(form: &Form, target: &Target, s: &Schedule) -> bool {
     let op = &form.ops[1 - s.vec];
     target.by_element
+        && form.fours.is_none()
         && s.lanes > 1
         && s.n.is_none_or(|n| !varies(op.flat, n))
         && form.ks.last().is_some_and(|k| coef(op.flat, *k) == Some(Int::new(1)))

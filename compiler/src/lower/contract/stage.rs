@@ -6,7 +6,8 @@ use super::operand::Stream;
 use super::schedule::{Group, Schedule, guess, guess_product};
 use super::target::Target;
 use super::tile::Gen;
-use crate::kernel::ir::{Buf, Reg};
+use crate::dtype::DType;
+use crate::kernel::ir::{BinOp, Buf, Reg};
 use crate::sym::Int;
 use crate::te::cx::flatten;
 
@@ -22,14 +23,25 @@ const PASS: i64 = 16;
 
 /// Whether laying the vector operand out pays.
 pub(super) fn pays(form: &Form, target: &Target, s: &Schedule) -> bool {
+    if must(form, s) {
+        return true;
+    }
     let rows = guess_product(&s.m).saturating_mul(guess_product(&s.lines));
     tiles_of_rows(form, target, s).is_some_and(|tiles| rows >= tiles * s.mr as i64)
+}
+
+/// Whether the vector operand cannot be read otherwise: groups of four terms must lie together.
+fn must(form: &Form, s: &Schedule) -> bool {
+    form.fours.is_some() && form.ops[s.vec].data.is_none()
 }
 
 /// The number of tiles of rows from which on laying the vector operand out pays: it is converted, gathered, or so spread
 /// over cache lines that the first-level cache does not hold them.
 pub(super) fn tiles_of_rows(form: &Form, target: &Target, s: &Schedule) -> Option<i64> {
     let v = &form.ops[s.vec];
+    if must(form, s) {
+        return Some(0);
+    }
     if s.dot || s.lanes == 1 {
         return None;
     }
@@ -59,7 +71,8 @@ impl Gen<'_> {
         }
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
         let size = terms * self.s.nv as i64 * i64::from(self.s.lanes);
-        let buf = self.e.scratch_buf(self.elem(), size);
+        let elem = if self.form.fours.is_some() { DType::U32 } else { self.elem() };
+        let buf = self.e.scratch_buf(elem, size);
         self.stage = Some(Stage { buf });
     }
 
@@ -88,13 +101,41 @@ impl Gen<'_> {
 
     /// Lays out an operand that is read as it lies.
     fn gather_stage(&mut self, to: Buf, n0: Reg, groups: &[Group]) {
-        let ks = self.form.ks.clone();
+        let mut ks = self.form.ks.clone();
         let zero = self.e.b.i64(0);
+        // The last group of four terms may not be whole.
+        let fours = self.form.fours.clone();
+        let split = fours.as_ref().filter(|f| f.last < 4).map(|f| f.k);
+        if split.is_some() {
+            ks.pop();
+        }
         for k in &ks {
             let end = self.e.int(extent(*k));
             let i = self.e.b.begin_for(zero, end, 1);
             self.e.vars.insert(*k, i);
         }
+        match (split, fours) {
+            (Some(k), Some(f)) => {
+                let end = self.e.int(extent(k) - 1);
+                let i = self.e.b.begin_for(zero, end, 1);
+                self.e.vars.insert(k, i);
+                self.lay_out(to, n0, groups, 4);
+                self.e.b.end();
+                self.e.vars.insert(k, end);
+                self.lay_out(to, n0, groups, f.last);
+                self.e.vars.remove(&k);
+            }
+            _ => self.lay_out(to, n0, groups, 4),
+        }
+        for k in ks.iter().rev() {
+            self.e.vars.remove(k);
+            self.e.b.end();
+        }
+    }
+
+    /// Lays out the columns of one term, or of one group of `count` terms.
+    fn lay_out(&mut self, to: Buf, n0: Reg, groups: &[Group], count: i64) {
+        let ks = &self.form.ks;
         let width: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
         let at: Vec<Int> = ks.iter().map(|k| Int::var(*k)).collect();
         let term = flatten(&ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &at) * width;
@@ -102,14 +143,66 @@ impl Gen<'_> {
         let mut before = 0;
         for (g, group) in groups.iter().enumerate() {
             self.places.known.clear();
-            let v = self.direct_columns(n0, *group, g);
-            self.e.b.store(to, into, before, v);
+            match self.form.fours.clone() {
+                Some(fours) => self.lay_out_fours(to, into, before, n0, *group, (fours.steps[self.s.vec], count)),
+                None => {
+                    let v = self.direct_columns(n0, *group, g);
+                    self.e.b.store(to, into, before, v);
+                }
+            }
             before += i64::from(group.lanes);
         }
         self.places.known.clear();
-        for k in ks.iter().rev() {
-            self.e.vars.remove(k);
-            self.e.b.end();
+    }
+
+    /// Lays out `count` terms, `apart` from each other, of each column of a group.
+    fn lay_out_fours(&mut self, to: Buf, into: Reg, before: i64, n0: Reg, group: Group, (apart, count): (Int, i64)) {
+        let Stream::Direct(buf) = self.v else { return };
+        let (Some(n), flat) = (self.s.n, self.form.ops[self.s.vec].flat) else { return };
+        let step = coef(flat, n).unwrap_or(Int::new(0));
+        self.at_group(n0, group);
+        if step == Int::new(1) {
+            let mut sum = None;
+            for j in 0..count {
+                let index = self.e.int(flat + apart * j);
+                let bytes = self.e.b.load(buf, index, 0, group.lanes);
+                let part = self.shifted(bytes, j);
+                sum = Some(sum.map_or(part, |sum| self.e.b.or(sum, part)));
+            }
+            sum.into_iter().for_each(|sum| self.e.b.store(to, into, before, sum));
+            return;
         }
+        let first = self.e.int(flat);
+        let step = self.e.int(step);
+        for l in 0..i64::from(group.lanes) {
+            let l_reg = self.e.b.i64(l);
+            let away = self.e.b.mul(step, l_reg);
+            let at = self.e.b.add(first, away);
+            let word = self.word(buf, at, 0, count);
+            self.e.b.store(to, into, before + l, word);
+        }
+    }
+
+    /// Four bytes that lie together, or `count` of them and zeros.
+    pub(super) fn word(&mut self, buf: Buf, index: Reg, disp: i64, count: i64) -> Reg {
+        if count == 4 {
+            return self.e.b.words(buf, index, disp, 1);
+        }
+        let first = self.e.b.load(buf, index, disp, 1);
+        let mut sum = self.shifted(first, 0);
+        for j in 1..count {
+            let byte = self.e.b.load(buf, index, disp + j, 1);
+            let part = self.shifted(byte, j);
+            sum = self.e.b.or(sum, part);
+        }
+        sum
+    }
+
+    /// Bytes as byte `j` of words.
+    fn shifted(&mut self, bytes: Reg, j: i64) -> Reg {
+        let bytes = self.e.b.bitcast(DType::U8, bytes);
+        let words = self.e.b.cast(DType::U32, bytes);
+        let by = self.e.b.int(self.e.b.ty(words), 8 * j);
+        self.e.b.bin(BinOp::Shl, words, by)
     }
 }

@@ -49,7 +49,7 @@ fn decode(dtype: DType, b: &[u8]) -> Vec<f32> {
 
 /// Processors of every kind of schedule.
 fn cpus() -> Vec<Cpu> {
-    ["x86-64-v3", "x86-64-v4", "rpi4", "rv64gc"]
+    ["x86-64-v3", "x86-64-v4", "icelake-server", "n100", "rpi4", "rv64gc"]
         .iter()
         .map(|n| lookup(n).unwrap_or_else(|| panic!("no preset {n}")))
         .collect()
@@ -94,7 +94,8 @@ fn run(
                 .zip(&kernel.kernel.bufs)
                 .map(|(d, p)| if p.access == Access::Read { Memory::Read(d) } else { Memory::Write(d) })
                 .collect();
-            assert_eq!(interp::run(&kernel.kernel, &mut memory, &scalars, range.clone(), 1 << 40), Ok(0));
+            let status = interp::run(&kernel.kernel, &mut memory, &scalars, range.clone(), 1 << 40);
+            assert_eq!(status, Ok(0), "{}", kernel.kernel);
         }
         decode(program.tensor(out).dtype, &data[at])
     };
@@ -255,7 +256,7 @@ fn products_of_other_float_types() {
 #[test]
 fn products_of_bytes_are_exact() {
     // Extreme values, so that a float sum over all terms would round.
-    for (ta, tb) in [(DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
+    for (ta, tb) in [(DType::U8, DType::I8), (DType::I8, DType::U8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
         for (m, k, n, constant, transposed) in [
             (7, 9, 11, true, false),
             (40, 530, 10, true, true),
@@ -291,6 +292,48 @@ fn products_of_bytes_are_exact() {
             let tensors = |t: TensorId| if t == ia { a.clone() } else { b.clone() };
             check(&cx, sum, out, &tensors, &vec![], &expected);
         }
+    }
+}
+
+/// A convolution of unsigned bytes with channels last; which processors multiply four bytes at a time is told.
+fn conv_of_bytes([h, w, inputs, outputs, size, step]: [usize; 6]) -> Vec<bool> {
+    let mut cx = Cx::new();
+    let (oh, ow) = ((h - size) / step + 1, (w - size) / step + 1);
+    let image: Vec<f32> = values(h * w * inputs, 3).iter().map(|x| (x + 3.0) * 36.0).collect();
+    let weights: Vec<f32> = values(outputs * inputs * size * size, 5).iter().map(|x| x * 31.0).collect();
+    let x = cx.input("x", DType::U8, ints(&[h, w, inputs]));
+    let kernel = cx.constant(DType::I8, &[outputs, inputs, size, size], encode(DType::I8, &weights));
+    let sizes = ints(&[inputs, size, size]);
+    let y = cx.reduce(ReduceKind::Sum, DType::I32, ints(&[oh, ow, outputs]), &sizes, |i, r| {
+        let step = step as i64;
+        let pixel = expr::load(x, DType::U8, vec![i[0] * step + r[1], i[1] * step + r[2], r[0]]);
+        let weight = expr::load(kernel, DType::I8, vec![i[2], r[0], r[1], r[2]]);
+        expr::bin(Func2::Mul, expr::cast(DType::I32, weight), expr::cast(DType::I32, pixel))
+    });
+    let mut expected = vec![0.0; oh * ow * outputs];
+    for (k, e) in expected.iter_mut().enumerate() {
+        let (row, column, o) = (k / outputs / ow, k / outputs % ow, k % outputs);
+        for (a, b, i) in (0..size).flat_map(|a| (0..size).flat_map(move |b| (0..inputs).map(move |i| (a, b, i)))) {
+            let pixel = image[((row * step + a) * w + column * step + b) * inputs + i];
+            *e += pixel * weights[((o * inputs + i) * size + a) * size + b];
+        }
+    }
+    check(&cx, y, y, &|_| image.clone(), &vec![], &expected);
+    let c = recognise(&cx.program, y).expect("a contraction");
+    let itself = expr::load(y, DType::I32, c.vars.iter().map(|v| Int::var(*v)).collect());
+    let dots = |cpu: &Cpu| {
+        let kernel = lower(&cx.program, cpu, &c, y, y, position(&c), itself).expect("a schedule");
+        kernel.kernel.to_string().contains("dot.bytes")
+    };
+    cpus().iter().map(dots).collect()
+}
+
+#[test]
+fn convolutions_of_bytes_multiply_four_at_a_time_where_there_is_an_instruction() {
+    // Whole groups of four; windows whose rows are not; a single row; more than one tile of columns.
+    for shape in [[9, 9, 8, 24, 1, 1], [7, 9, 3, 17, 3, 1], [9, 11, 5, 20, 3, 2], [6, 13, 12, 70, 3, 1], [5, 5, 1, 16, 5, 1]]
+    {
+        assert_eq!(conv_of_bytes(shape), [false, false, true, true, false, false], "{shape:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use super::stage::Stage;
 use super::target::Target;
 use crate::dtype::DType;
 use crate::kernel::builder::Builder;
-use crate::kernel::ir::{Buf, Reg, Type, Var};
+use crate::kernel::ir::{Buf, Dot, Reg, Type, Var};
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId};
 use crate::te::TensorId;
@@ -67,6 +67,9 @@ struct Terms {
 impl<'a> Gen<'a> {
     /// The type of accumulators.
     pub(super) fn elem(&self) -> DType {
+        if self.form.fours.is_some() {
+            return DType::I32;
+        }
         form::inner(self.e.program.tensor(self.sum).dtype)
     }
 
@@ -248,9 +251,11 @@ impl<'a> Gen<'a> {
             return;
         };
         let range = tile.range.filter(|(x, ..)| *x == k);
+        // A group of fewer than four terms is the last of the pass after the loop.
+        let rest = i64::from(self.form.fours.as_ref().is_some_and(|f| f.k == k && f.last < 4));
         match extent(k).as_const().filter(|_| range.is_none()) {
             Some(n) => {
-                let main = n - n % times;
+                let main = n - rest - (n - rest) % times;
                 let hi = self.e.b.i64(main);
                 let i = self.e.b.begin_for(zero, hi, times);
                 self.pass(tile, plan, i, times);
@@ -350,9 +355,7 @@ impl<'a> Gen<'a> {
             for r in 0..rows {
                 for g in 0..groups {
                     let b = self.b_value(tile, r, g, quads);
-                    // The factor named first may be overwritten: one that is not used again.
-                    let (x, y) = if g + 1 == groups && r + 1 < rows { (b, vs[g]) } else { (vs[g], b) };
-                    accs[r][g] = self.e.b.fma(x, y, accs[r][g]);
+                    accs[r][g] = self.add_product(vs[g], b, accs[r][g], g + 1 == groups && r + 1 < rows);
                 }
             }
         } else {
@@ -368,11 +371,22 @@ impl<'a> Gen<'a> {
                         _ => self.b_value(tile, r, g, quads),
                     };
                     held[r].push((lanes, b));
-                    let (x, y) = if g + 1 == groups && r + 1 < rows { (b, v) } else { (v, b) };
-                    accs[r][g] = self.e.b.fma(x, y, accs[r][g]);
+                    accs[r][g] = self.add_product(v, b, accs[r][g], g + 1 == groups && r + 1 < rows);
                 }
             }
         }
+    }
+
+    /// `sum` plus the product of elements of the vector operand and the broadcast operand; `last`: the latter is not used
+    /// again.
+    fn add_product(&mut self, v: Reg, b: Reg, sum: Reg, last: bool) -> Reg {
+        if self.form.fours.is_some() {
+            let (x, y) = if self.form.ops[self.s.vec].dtype == DType::U8 { (v, b) } else { (b, v) };
+            return self.e.b.dot(Dot::Bytes, x, y, sum);
+        }
+        // The factor named first may be overwritten: one that is not used again.
+        let (x, y) = if last { (b, v) } else { (v, b) };
+        self.e.b.fma(x, y, sum)
     }
 
     /// The sum of all partial sums of an element.

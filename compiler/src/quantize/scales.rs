@@ -1,0 +1,100 @@
+//! Scales of numbers that are quantised again.
+
+use super::Rewrite;
+use crate::dtype::DType;
+use crate::sym::VarId;
+use crate::te::{Def, Expr, Func2, Node, TensorId, expr};
+
+/// Most maps between a sum and the quantisation of its results.
+const DEEP: u32 = 8;
+
+impl Rewrite<'_> {
+    /// In the map `t` to bytes: divides by the new scale where the sum is scaled, and makes tables of what is constant.
+    pub(super) fn rescale(&mut self, t: TensorId) {
+        let Def::Map { vars, body } = self.p.tensor(t).def.clone() else { return };
+        let mut new = body;
+        for e in expr::nodes(body) {
+            let Node::Bin(Func2::Div, x, scale) = e.node() else { continue };
+            if e.dtype() != DType::F32 || !self.is_positive(scale) {
+                continue;
+            }
+            if let Some(scaled) = self.divided(&vars, x, scale, DEEP) {
+                new = expr::replace(new, e, scaled);
+                break;
+            }
+        }
+        let new = self.with_tables(&vars, new);
+        self.p.tensors[t.0 as usize].def = Def::Map { vars, body: new };
+    }
+
+    /// Is it an element of a constant with positive elements only?
+    fn is_positive(&self, e: Expr) -> bool {
+        let Node::Load(t, _) = e.node() else { return false };
+        let tensor = self.p.tensor(t);
+        let Def::Const(bytes) = &tensor.def else { return false };
+        let positive = |b: &[u8]| {
+            let v = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            v > 0.0 && v.is_finite()
+        };
+        tensor.dtype == DType::F32 && bytes.chunks_exact(4).all(positive)
+    }
+
+    /// `e / scale`, where `e` is made of a scaled sum of integers, constants added to it and bounds; else nothing.
+    fn divided(&mut self, vars: &[VarId], e: Expr, scale: Expr, deep: u32) -> Option<Expr> {
+        let deep = deep.checked_sub(1)?;
+        match e.node() {
+            Node::Bin(Func2::Mul, a, b) if self.is_sum(a) => self.divided_constant(vars, b, scale).map(|b| a * b),
+            Node::Bin(Func2::Mul, a, b) if self.is_sum(b) => self.divided_constant(vars, a, scale).map(|a| a * b),
+            Node::Bin(f @ (Func2::Add | Func2::Max | Func2::Min), a, b) => {
+                let (x, y) = match self.divided(vars, a, scale, deep) {
+                    Some(x) => (x, self.divided_constant(vars, b, scale)?),
+                    None => (self.divided(vars, b, scale, deep)?, self.divided_constant(vars, a, scale)?),
+                };
+                Some(expr::bin(f, x, y))
+            }
+            Node::Load(t, index) if self.is_read_once(t) => {
+                let tensor = self.p.tensor(t);
+                let Def::Map { vars: own, body } = tensor.def.clone() else { return None };
+                if tensor.dtype != DType::F32 {
+                    return None;
+                }
+                let put = |v: VarId| own.iter().position(|x| *x == v).map(|k| index[k]);
+                self.divided(vars, expr::subst_vars(body, &put), scale, deep)
+            }
+            _ => None,
+        }
+    }
+
+    /// A whole number as a float.
+    fn is_sum(&self, e: Expr) -> bool {
+        matches!(e.node(), Node::Cast(DType::F32, a) if a.dtype() == DType::I32 && !self.is_constant_expr(a))
+    }
+
+    fn is_read_once(&self, t: TensorId) -> bool {
+        self.uses.readers.get(&t).is_some_and(|r| r.len() == 1) && !self.uses.whole.contains(&t)
+    }
+
+    fn divided_constant(&mut self, vars: &[VarId], e: Expr, scale: Expr) -> Option<Expr> {
+        self.is_constant_expr(e).then(|| self.table(vars, e / scale))
+    }
+
+    fn is_constant_expr(&self, e: Expr) -> bool {
+        expr::loads(e).iter().all(|(t, _)| matches!(self.p.tensor(*t).def, Def::Const(_)))
+    }
+
+    /// With tables instead of what is computed from constants alone.
+    fn with_tables(&mut self, vars: &[VarId], e: Expr) -> Expr {
+        let worth = !matches!(e.node(), Node::Const(_) | Node::Int(_) | Node::Load(..) | Node::Cast(..));
+        if worth && e.dtype() == DType::F32 && self.is_constant_expr(e) && !expr::loads(e).is_empty() {
+            return self.table(vars, e);
+        }
+        let mut new = e;
+        for part in expr::operands(&e.node()) {
+            let made = self.with_tables(vars, part);
+            if made != part {
+                new = expr::replace(new, part, made);
+            }
+        }
+        new
+    }
+}
