@@ -1,9 +1,10 @@
 //! What the contractions of a program ask for.
 
 use super::order::{self, Order};
+use crate::dtype::DType;
 use crate::lower::contract::{self, Contraction};
-use crate::sym::{Int, VarId, free_vars};
-use crate::te::{Program, TensorId};
+use crate::sym::{Int, VarId, free_vars, linear_in};
+use crate::te::{Def, Program, TensorId, expr};
 
 /// A wish for the order of a tensor.
 pub(super) struct Vote {
@@ -29,7 +30,7 @@ fn extents(vars: &[VarId]) -> impl Iterator<Item = Int> {
     vars.iter().map(|v| v.extent().unwrap_or(Int::new(1)))
 }
 
-/// The wishes of all contractions with a constant factor, the heaviest first. Vectors of the constant run along the axes
+/// The wishes of all contractions with a constant factor, and of those of bytes, the heaviest first. Vectors of the constant run along the axes
 /// of the output that it has, so these should be the innermost; and the axes of the other factor that the sum goes over,
 /// or that both factors have, should be its innermost, unless windows slide along them.
 pub(super) fn all(p: &Program, constant: &[bool], live: &[TensorId]) -> Vec<Vote> {
@@ -39,12 +40,37 @@ pub(super) fn all(p: &Program, constant: &[bool], live: &[TensorId]) -> Vec<Vote
         let (weights, input) = match (constant[c.lhs.0.0 as usize], constant[c.rhs.0.0 as usize]) {
             (true, false) => (&c.lhs, &c.rhs),
             (false, true) => (&c.rhs, &c.lhs),
+            (false, false) if c.dtype == DType::I32 => {
+                let weight = guess(extents(&c.vars)).saturating_mul(guess(extents(&c.rvars)));
+                out.extend([&c.lhs, &c.rhs].iter().filter_map(|(t, _)| as_read(p, *t, weight)));
+                continue;
+            }
             _ => continue,
         };
         of_one(p, *t, &c, &weights.1, input, &mut out);
     }
     out.sort_by_key(|v| core::cmp::Reverse(v.weight));
     out
+}
+
+/// That an operand lies in the order of what it is computed from: contractions of bytes lay out either operand as they need
+/// it, in less time than a map takes that moves single bytes.
+fn as_read(p: &Program, t: TensorId, weight: i64) -> Option<Vote> {
+    let tensor = p.tensor(t);
+    let Def::Map { vars, body } = &tensor.def else { return None };
+    let (_, index) = expr::loads(*body).into_iter().max_by_key(|(_, index)| index.len())?;
+    let place = |v: VarId| {
+        let at = index.iter().position(|i| free_vars(*i).contains(&v))?;
+        let step = linear_in(index[at], v)?.0.as_const()?;
+        Some((at, core::cmp::Reverse(step)))
+    };
+    let many: Vec<usize> = (0..vars.len()).filter(|k| tensor.shape[*k] != Int::new(1)).collect();
+    let mut places = many.iter().map(|k| Some((place(vars[*k])?, *k))).collect::<Option<Vec<_>>>()?;
+    places.sort();
+    let units = (0..vars.len()).filter(|k| !many.contains(k));
+    let order: Order = units.chain(places.iter().map(|(_, k)| *k)).collect();
+    let order = if order::moves(&order, &tensor.shape) { order } else { order::plain(vars.len()) };
+    Some(Vote { tensor: t, order, weight })
 }
 
 fn of_one(

@@ -7,7 +7,8 @@
 //! and the sum of products of bytes is a contraction of integers. The bytes are found behind movement, views and padding
 //! with zero, which becomes padding with the zero point ([`bytes`]); of two signed or two unsigned operands one changes its
 //! sign ([`sums`]), so that there is one kind of product. A number that is quantised again right after the sum takes the new
-//! scale into that of the sum ([`scales`]).
+//! scale into that of the sum ([`scales`]), and where it comes from a function that is approximated it is multiplied by the
+//! reciprocal of the scale.
 //!
 //! Side conditions: the sum in brackets lies within 32 bits (it wraps where the operator says so); scales and zero points
 //! vary with no reduced index. Then it is exact, and the result is rounded once by the product of the scales and once by the
@@ -24,8 +25,8 @@ use crate::fuse::{constants, uses};
 use crate::te::{Block, Def, Program, Step, Tensor, TensorId};
 use std::collections::{BTreeMap, HashMap};
 
-use bytes::Bytes;
 use crate::sym::Int;
+use bytes::Bytes;
 
 /// Rewrites all sums of products of quantised numbers.
 pub fn rewrite(p: &mut Program) {
@@ -85,6 +86,7 @@ impl Rewrite<'_> {
             Def::Reduce { .. } => self.sum(t),
             Def::View(_) => self.view_of_sum(t),
             Def::Map { .. } if is_byte(self.p.tensor(t).dtype) => self.rescale(t),
+            Def::Map { .. } if self.p.tensor(t).dtype == DType::F32 => self.arguments(t),
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Sums of products.
 
-use super::bytes::Bytes;
 use super::Rewrite;
+use super::bytes::Bytes;
 use crate::dtype::DType;
 use crate::sym::{Int, VarId};
 use crate::te::cx::{index_of, index_vars, reindex};

@@ -42,7 +42,11 @@ impl Facts {
         let v_loads = match step {
             // Words are made of bytes one by one, or vectors of them of four.
             _ if form.fours.is_some() && v.data.is_none() => {
-                if step == Some(1) { 12.0 } else { 2.0 * f64::from(s.lanes) }
+                if step == Some(1) {
+                    12.0
+                } else {
+                    2.0 * f64::from(s.lanes)
+                }
             }
             _ if v.data.is_some() => 1.0,
             Some(1) => 1.0,

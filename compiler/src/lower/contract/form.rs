@@ -162,7 +162,11 @@ impl Form {
     /// such groups.
     pub(super) fn by_fours(&self, b: usize, sum: TensorId) -> Option<Form> {
         let signs = [self.ops[0].dtype, self.ops[1].dtype];
-        if self.exact.is_none() || self.ops[b].data.is_some() || !signs.contains(&DType::U8) || !signs.contains(&DType::I8) {
+        if self.exact.is_none()
+            || self.ops[b].data.is_some()
+            || !signs.contains(&DType::U8)
+            || !signs.contains(&DType::I8)
+        {
             return None;
         }
         let mut form = self.clone();

@@ -111,7 +111,8 @@ pub(super) fn choose(form: &Form, target: &Target) -> Option<(f64, Schedule)> {
 /// Every axis along which operand `vec` can fill vectors.
 fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
-    if form.fours.as_ref().is_some_and(|f| f.steps[1 - vec] != Int::new(1)) || form.fours.is_some() && b.data.is_some() {
+    if form.fours.as_ref().is_some_and(|f| f.steps[1 - vec] != Int::new(1)) || form.fours.is_some() && b.data.is_some()
+    {
         return vec![];
     }
     let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();

@@ -318,7 +318,8 @@ fn conv_of_bytes([h, w, inputs, outputs, size, step]: [usize; 6]) -> Vec<bool> {
             *e += pixel * weights[((o * inputs + i) * size + a) * size + b];
         }
     }
-    check(&cx, y, y, &|_| image.clone(), &vec![], &expected);
+    let tensors = |t: TensorId| if t == x { image.clone() } else { weights.clone() };
+    check(&cx, y, y, &tensors, &vec![], &expected);
     let c = recognise(&cx.program, y).expect("a contraction");
     let itself = expr::load(y, DType::I32, c.vars.iter().map(|v| Int::var(*v)).collect());
     let dots = |cpu: &Cpu| {
@@ -331,7 +332,8 @@ fn conv_of_bytes([h, w, inputs, outputs, size, step]: [usize; 6]) -> Vec<bool> {
 #[test]
 fn convolutions_of_bytes_multiply_four_at_a_time_where_there_is_an_instruction() {
     // Whole groups of four; windows whose rows are not; a single row; more than one tile of columns.
-    for shape in [[9, 9, 8, 24, 1, 1], [7, 9, 3, 17, 3, 1], [9, 11, 5, 20, 3, 2], [6, 13, 12, 70, 3, 1], [5, 5, 1, 16, 5, 1]]
+    for shape in
+        [[9, 9, 8, 24, 1, 1], [7, 9, 3, 17, 3, 1], [9, 11, 5, 20, 3, 2], [6, 13, 12, 70, 3, 1], [5, 5, 1, 16, 5, 1]]
     {
         assert_eq!(conv_of_bytes(shape), [false, false, true, true, false, false], "{shape:?}");
     }
