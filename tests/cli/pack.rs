@@ -148,7 +148,7 @@ fn sizes_for_dimensions_that_are_not_there_are_errors() {
 fn the_shape_of_an_input_binds_its_dimensions() {
     let folder = with_model();
     for (args, status, says) in [
-        (&["--shape", "z=2x4"][..], 1, "there is no input 'z', but x"),
+        (&["--shape", "z=2x4"][..], 1, "there is no input 'z', but 'x'"),
         (&["--shape", "2x5"], 1, "axis 1 cannot be 5"),
         (&["--shape", "2x4x1"], 1, "a shape of 3 axes does not fit"),
         (&["--shape", "2x4", "--dim", "n=3"], 1, "dimension 'n' is given two sizes"),
