@@ -27,6 +27,21 @@ pub fn target(name: Option<&str>) -> Result<Cpu, HostError> {
     if has_generator(&cpu) { Ok(cpu) } else { Err(HostError::NoGenerator(cpu)) }
 }
 
+/// The processor to write source text for: any preset by name, or this machine's.
+///
+/// # Errors
+/// An unknown name, with the names that are like it.
+pub fn source_target(name: Option<&str>) -> Result<Cpu, HostError> {
+    match target(name) {
+        Err(HostError::NoGenerator(cpu)) => Ok(cpu),
+        Err(HostError::UnknownTarget { name, .. }) => {
+            let like = targets::suggestions(&name).as_slice().iter().map(|s| (*s).to_owned()).collect();
+            Err(HostError::UnknownTarget { name, like })
+        }
+        other => other,
+    }
+}
+
 /// Everything that [`target`] takes: this machine if it can be packed for, and all presets that code is generated for.
 pub fn targets() -> impl Iterator<Item = Cpu> {
     let presets = targets::presets().iter().filter(|cpu| has_generator(cpu)).copied();
@@ -70,7 +85,12 @@ impl std::fmt::Display for HostError {
                 write!(f, "unknown target '{name}': did you mean {}?", like.join(", "))
             }
             HostError::NoGenerator(cpu) => {
-                write!(f, "target '{}' is known, but there is no code generator for {} yet", cpu.name, cpu.arch.name())
+                write!(
+                    f,
+                    "no cache file can be made for target '{}' ({}): models for it are C to link in (--emit c)",
+                    cpu.name,
+                    cpu.arch.name()
+                )
             }
             HostError::UnknownMachine => f.write_str("nothing can be packed for this machine's processor"),
             HostError::Pack(e) => e.fmt(f),

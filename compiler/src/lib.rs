@@ -19,6 +19,7 @@ pub mod ops;
 pub mod pack;
 pub mod plan;
 pub mod quantize;
+pub mod source;
 pub mod sym;
 pub mod te;
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod cflags;
 mod cpu;
 #[cfg(feature = "std")]
 mod detect;
@@ -23,6 +24,7 @@ mod names;
 mod presets;
 
 pub use arch::Arch;
+pub use cflags::{c_compilers, c_flags};
 pub use cpu::Cpu;
 #[cfg(feature = "std")]
 pub use detect::{native, native_features};

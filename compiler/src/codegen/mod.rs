@@ -3,8 +3,9 @@
 //! [`x86`] serves x86-64 with AVX2 or AVX-512; [`cranelift`] serves x86-64, aarch64 and riscv64, scalar and with 128-bit vectors,
 //! and the kernels that the former leaves to it. The code that comes out is one position-independent block without
 //! relocations and without imports: it can be mapped anywhere and called as a
-//! [`KernelFn`](graphmend_cache_format::abi::KernelFn).
+//! [`KernelFn`](graphmend_cache_format::abi::KernelFn). [`c`] writes C, for any processor.
 
+pub mod c;
 pub mod cranelift;
 pub mod x86;
 
@@ -60,7 +61,13 @@ pub fn loop_spills(kernel: &Kernel, target: Target) -> Result<usize, CodegenErro
 
 /// Widest vectors, in bits, that the code generator for a target has registers for; lanes beyond take several.
 pub fn vector_bits(target: Target) -> u32 {
-    if x86::serves(target) { x86::vector_bits(target) } else { 128 }
+    if x86::serves(target) {
+        x86::vector_bits(target)
+    } else if c::serves(target) {
+        c::vector_bits(target)
+    } else {
+        128
+    }
 }
 
 /// Whether there are instructions that add four products of bytes to each lane of a vector.

@@ -14,6 +14,7 @@ use crate::lower::{self, LoweredKernel};
 use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
 use crate::quantize;
+use crate::source::{self, Source};
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
 use graphmend_cache_format::spec::{
@@ -39,6 +40,17 @@ pub struct Options {
     pub layout: Layout,
     /// Texts of intermediate stages to keep.
     pub emit: Vec<Emit>,
+    /// What to make.
+    pub product: Product,
+}
+
+/// What packing makes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Product {
+    /// A cache file, with machine code.
+    Cache,
+    /// Source text to link into a program, whose names begin with this.
+    Source(String),
 }
 
 impl Options {
@@ -51,6 +63,7 @@ impl Options {
             unroll: mend::UNROLL,
             layout: Layout::Auto,
             emit: vec![],
+            product: Product::Cache,
         }
     }
 }
@@ -114,8 +127,10 @@ pub struct Summary {
 /// A packed model.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    /// The cache file.
+    /// The cache file; empty if there is to be none.
     pub bytes: Vec<u8>,
+    /// The source text, if that is what was asked for.
+    pub source: Option<Source>,
     /// What was done.
     pub summary: Summary,
     /// What became of each split.
@@ -167,7 +182,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
             emitted.insert(what, text());
         }
     };
-    let cpu = &options.target;
+    let cpu = &schedule_cpu(options);
     let nodes = module.node_count();
     emit(Emit::Graph, &|| module.to_string());
     let options = &dims::bound(&module, options)?;
@@ -192,7 +207,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     }
     emit(Emit::Kernels, &|| planned.kernels.iter().map(Kernel::to_string).collect::<Vec<_>>().join("\n"));
     let target = Target::from(cpu);
-    let kernels = generate(&planned, target, progress)?;
+    let kernels = generate(&planned, target, &options.product, progress)?;
     emit(Emit::Asm, &|| {
         let texts = planned.kernels.iter().map(|k| match codegen::asm_text(k, target) {
             Ok(text) => format!("; {}\n{text}", k.name),
@@ -219,11 +234,30 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         arena_grows: planned.plan.buffers.iter().any(grows),
         file_bytes: 0,
     };
+    let functions = planned.kernels.clone();
     let spec = file(&module, &fused.program, planned, kernels, model_id, options, &report)?;
     emit(Emit::Plan, &|| format::text::plan_text(&spec.variants[0].plan, &spec.variants[0].debug));
-    let bytes = format::write::write(&spec).map_err(|e| Error::internal(Stage::Pack, e.to_string()))?;
+    let (mut bytes, mut source) = (vec![], None);
+    match &options.product {
+        Product::Cache => {
+            bytes = format::write::write(&spec).map_err(|e| Error::internal(Stage::Pack, e.to_string()))?;
+        }
+        Product::Source(name) => {
+            progress("writing source", 0, functions.len());
+            source = Some(source::write(name, &spec, &functions, codegen::c::Style::of(target))?);
+        }
+    }
     summary.file_bytes = bytes.len();
-    Ok(Packed { bytes, summary, report, mended: module, emitted })
+    Ok(Packed { bytes, source, summary, report, mended: module, emitted })
+}
+
+/// The processor as schedules see it: with the vectors that code for it is made with.
+fn schedule_cpu(options: &Options) -> Cpu {
+    let cpu = options.target;
+    match options.product {
+        Product::Cache => cpu,
+        Product::Source(_) => Cpu { vector_bits: cpu.vector_bits.min(codegen::c::vector_bits((&cpu).into())), ..cpu },
+    }
 }
 
 /// Whether a buffer lies in the arena and its size or place is known only in a run.
@@ -271,7 +305,7 @@ fn unit_name(p: &Program, u: &Unit) -> String {
     }
 }
 
-fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
+fn generate(planned: &Planned, target: Target, product: &Product, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
     // What the first call of each gets.
     let mut calls: BTreeMap<u32, (Vec<Option<i64>>, Option<i64>)> = BTreeMap::new();
     for instr in &planned.plan.instrs {
@@ -285,9 +319,15 @@ fn generate(planned: &Planned, target: Target, progress: Progress<'_>) -> Result
     let mut out = vec![];
     for (k, kernel) in planned.kernels.iter().enumerate() {
         progress("generating code", k, planned.kernels.len());
-        let compiled = codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?;
+        let code = match product {
+            Product::Cache => {
+                codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?.code
+            }
+            // Linked into the program.
+            Product::Source(_) => vec![],
+        };
         out.push(KernelSpec {
-            code: compiled.code,
+            code,
             bufs: kernel.bufs.len() as u32,
             scalars: kernel.scalars,
             scratch: 0,

@@ -122,9 +122,6 @@ impl Emulated {
 
     /// Runs all jobs in one process; gives each one's status and buffers.
     pub(crate) fn run(&self, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {
-        fn put(input: &mut Vec<u8>, number: usize) {
-            input.extend((number as u32).to_le_bytes());
-        }
         let isa = Isa::cached(self.target()).unwrap();
         let mut input = Vec::new();
         put(&mut input, jobs.len());
@@ -132,39 +129,55 @@ impl Emulated {
             let compiled = isa.compile(kernel).unwrap_or_else(|error| panic!("{}: {error}\n{kernel}", self.name));
             put(&mut input, compiled.code.len());
             input.extend(&compiled.code);
-            put(&mut input, call.bufs.len());
-            for buf in &call.bufs {
-                put(&mut input, buf.len());
-                input.extend(buf);
-            }
-            put(&mut input, call.scalars.len());
-            call.scalars.iter().chain([&call.tile.0, &call.tile.1]).for_each(|v| input.extend(v.to_le_bytes()));
+            put_call(&mut input, call);
         }
         let runner = self.runner();
-        let mut child = Command::new(self.qemu[0])
-            .args(&self.qemu[1..])
-            .arg(&runner)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", self.qemu[0]));
-        let mut stdin = child.stdin.take().unwrap();
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().unwrap();
+        let mut command = Command::new(self.qemu[0]);
+        command.args(&self.qemu[1..]).arg(&runner);
+        let results = run_jobs(command, input, jobs);
         std::fs::remove_file(&runner).unwrap();
-        assert!(output.status.success(), "{}: {}", self.name, output.status);
-        writer.join().unwrap().unwrap();
-        let mut rest = &output.stdout[..];
-        let mut take = |bytes: usize| {
-            let (head, tail) = rest.split_at(bytes);
-            rest = tail;
-            head.to_vec()
-        };
-        let results = jobs.iter().map(|(_, call)| {
-            let status = take(4);
-            let status = u32::from_le_bytes([status[0], status[1], status[2], status[3]]);
-            (status, call.bufs.iter().map(|buf| take(buf.len())).collect())
-        });
-        results.collect()
+        results
     }
+}
+
+/// Writes a number for the runner.
+pub(crate) fn put(input: &mut Vec<u8>, number: usize) {
+    input.extend((number as u32).to_le_bytes());
+}
+
+/// Writes what a kernel is called with for the runner.
+pub(crate) fn put_call(input: &mut Vec<u8>, call: &Call) {
+    put(input, call.bufs.len());
+    for buf in &call.bufs {
+        put(input, buf.len());
+        input.extend(buf);
+    }
+    put(input, call.scalars.len());
+    call.scalars.iter().chain([&call.tile.0, &call.tile.1]).for_each(|v| input.extend(v.to_le_bytes()));
+}
+
+/// Gives the runner its input; gives each job's status and buffers.
+pub(crate) fn run_jobs(mut command: Command, input: Vec<u8>, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    writer.join().unwrap().unwrap();
+    let mut rest = &output.stdout[..];
+    let mut take = |bytes: usize| {
+        let (head, tail) = rest.split_at(bytes);
+        rest = tail;
+        head.to_vec()
+    };
+    let results = jobs.iter().map(|(_, call)| {
+        let status = take(4);
+        let status = u32::from_le_bytes([status[0], status[1], status[2], status[3]]);
+        (status, call.bufs.iter().map(|buf| take(buf.len())).collect())
+    });
+    results.collect()
 }

@@ -1,7 +1,7 @@
 //! Every lane-wise operation for every type and several lane counts: it compiles for all targets, and where this machine can
 //! run the code, gives what one lane of the interpreter gives.
 
-use crate::host::{Call, Emulated, load, runnable, targets};
+use crate::host::{Call, load, runnable, targets};
 use crate::values::{REGISTER_TYPES, Rng, any, edges, from_bytes, same, show, to_bytes};
 use graphmend_compiler::codegen::Isa;
 use graphmend_compiler::dtype::DType;
@@ -129,26 +129,44 @@ fn check(case: &Case, all_lanes: &[u16], constant: Option<u64>) {
     }
 }
 
-/// Every operation for lane counts that use all kinds of pieces, on an emulated machine.
-pub(crate) fn check_emulated(machine: &Emulated) {
+/// Runs kernels somewhere; gives each one's status and buffers.
+type RunJobs<'a> = &'a dyn Fn(&[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)>;
+
+/// Every operation for lane counts that use all kinds of pieces, somewhere else.
+pub(crate) fn check_all(name: &str, all_lanes: &[u16], run: RunJobs<'_>) {
     let cases: Vec<Case> = [un_cases(), bin_cases(), cmp_cases(), other_cases(), cast_cases(), half_cases()]
         .into_iter()
         .flatten()
         .collect();
     let mut tried = Vec::new();
-    let mut jobs = Vec::new();
     for case in &cases {
         let lists = inputs(case, None);
-        for lanes in [1, 3, 8, 24] {
+        for &lanes in all_lanes {
             if !case.scalars_only || lanes == 1 {
-                jobs.push((kernel(case, lanes, None), call(case, &lists)));
-                tried.push((case, lists.clone()));
+                tried.push((case, lists.clone(), kernel(case, lanes, None)));
             }
         }
     }
-    for ((case, lists), ((kernel, _), (status, bufs))) in tried.iter().zip(jobs.iter().zip(machine.run(&jobs))) {
+    run_and_compare(name, tried, run);
+}
+
+/// Operations on integers with constants on the right, somewhere else.
+pub(crate) fn check_constants(name: &str, run: RunJobs<'_>) {
+    let cases = bin_cases();
+    let mut tried = Vec::new();
+    for case in cases.iter().filter(|case| case.ins[1].is_int()) {
+        for bits in edges(case.ins[1]).into_iter().step_by(5) {
+            tried.push((case, inputs(case, Some(bits)), kernel(case, 1, Some(bits))));
+        }
+    }
+    run_and_compare(name, tried, run);
+}
+
+fn run_and_compare(name: &str, tried: Vec<(&Case, Vec<Vec<u64>>, Kernel)>, run: RunJobs<'_>) {
+    let jobs: Vec<_> = tried.iter().map(|(case, lists, kernel)| (kernel.clone(), call(case, lists))).collect();
+    for ((case, lists, kernel), (status, bufs)) in tried.iter().zip(run(&jobs)) {
         assert_eq!(status, 0);
-        compare(machine.name, case, kernel, lists, bufs.last().unwrap());
+        compare(name, case, kernel, lists, bufs.last().unwrap());
     }
 }
 

@@ -1,5 +1,6 @@
 //! Machine code against the meaning of the kernel IR.
 
+mod c;
 mod control;
 mod emulated;
 mod host;

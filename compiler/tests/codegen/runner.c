@@ -1,6 +1,7 @@
-/* Runs kernels under an emulator: reads jobs from standard input and writes what the kernels leave to standard output.
+/* Runs kernels: reads jobs from standard input and writes what the kernels leave to standard output.
  *
- * A job: code, buffers, scalars, tile range; see `emulate` in host.rs, which writes them. Numbers are little-endian. */
+ * A job: code, buffers, scalars, tile range; see `put` in host.rs, which writes them. Numbers are little-endian. With LINKED
+ * defined, kernels are linked in, and a job has the kernel's number instead of code. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,16 @@ static uint32_t number(void) {
     return value;
 }
 
+typedef uint32_t kernel(const struct args *);
+#ifdef LINKED
+extern kernel *const linked[];
+#endif
+
 int main(void) {
     for (uint32_t jobs = number(); jobs > 0; jobs--) {
+#ifdef LINKED
+        kernel *entry = linked[number()];
+#else
         uint32_t size = number();
         void *code = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (code == MAP_FAILED)
@@ -37,6 +46,8 @@ int main(void) {
         if (mprotect(code, size, PROT_READ | PROT_EXEC) != 0)
             return 3;
         __builtin___clear_cache(code, (char *)code + size);
+        kernel *entry = (kernel *)code;
+#endif
 
         uint32_t count = number();
         uint8_t *bufs[64];
@@ -57,13 +68,15 @@ int main(void) {
         get(&args.tile_lo, sizeof args.tile_lo);
         get(&args.tile_hi, sizeof args.tile_hi);
 
-        uint32_t status = ((uint32_t(*)(const struct args *))code)(&args);
+        uint32_t status = entry(&args);
         fwrite(&status, sizeof status, 1, stdout);
         for (uint32_t i = 0; i < count; i++) {
             fwrite(bufs[i], sizes[i], 1, stdout);
             free(bufs[i]);
         }
+#ifndef LINKED
         munmap(code, size);
+#endif
     }
     return 0;
 }

@@ -1,5 +1,7 @@
 //! `graphmend-pack`: compiles an ONNX model into a cache file.
 
+mod link;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -10,9 +12,11 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use graphmend::compiler::expand::Dim;
 use graphmend::compiler::layout::Layout;
-use graphmend::compiler::pack::{self, Emit, Options, Packed};
+use graphmend::compiler::pack::{self, Emit, Options, Packed, Product};
+use graphmend::compiler::source::toolchain::Sizes;
 use graphmend::{compiler, host};
 use indicatif::{ProgressBar, ProgressStyle};
+use link::Link;
 
 /// Exit statuses besides 0; clap itself exits with 2 for wrong usage.
 const ERROR: u8 = 1;
@@ -37,6 +41,8 @@ Examples:
   graphmend-pack bert.onnx --dim batch=1 --dim seq=1..512
   graphmend-pack detector.onnx --shape 1x3x640x640     one input, of this shape only
   graphmend-pack model.onnx --emit fused --emit kernels=kernels.txt
+  graphmend-pack kws.onnx --target cortex-m4f --emit c -o firmware/kws     writes kws.c, kws.h and kws.rs there
+  graphmend-pack kws.onnx --target cortex-m33 --emit staticlib             writes libkws.a, kws.h and kws.rs
   graphmend-pack --list-targets"
 )]
 struct Cli {
@@ -44,7 +50,8 @@ struct Cli {
     #[arg(required_unless_present = "list_targets")]
     model: Option<PathBuf>,
 
-    /// Where to write the packed model (default: the model's name with .gmc, in the current folder)
+    /// Where to write the packed model (default: the model's name with .gmc, in the current folder); with --emit c, object or
+    /// staticlib a folder, or a path whose last part is what all names begin with
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -72,9 +79,14 @@ struct Cli {
     #[arg(long, value_name = "auto|keep|channels-last", default_value = "auto")]
     layout: Layout,
 
-    /// Print an intermediate form, or write it to a file
+    /// Print an intermediate form, or write it to a file; or make C source, an object or a static library instead of a
+    /// packed model
     #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
     emit: Vec<(Stage, Option<PathBuf>)>,
+
+    /// The C compiler for --emit object and staticlib, with further flags if need be (default: $CC, else one for the target)
+    #[arg(long, value_name = "PROGRAM")]
+    cc: Option<String>,
 
     /// Write the mended model as ONNX, for any other engine
     #[arg(long, value_name = "FILE")]
@@ -117,11 +129,18 @@ enum Stage {
     Kernels,
     /// Kernels as machine code
     Asm,
+    /// Instead of a packed model: C source with a header and a Rust module
+    C,
+    /// Instead of a packed model: an object, likewise
+    Object,
+    /// Instead of a packed model: a static library, likewise
+    Staticlib,
 }
 
 impl Stage {
-    fn emit(self) -> Emit {
-        match self {
+    /// The intermediate form that it is, if it is one.
+    fn emit(self) -> Option<Emit> {
+        Some(match self {
             Stage::Onnx => Emit::Onnx,
             Stage::Graph => Emit::Graph,
             Stage::Mended => Emit::Mended,
@@ -129,7 +148,8 @@ impl Stage {
             Stage::Plan => Emit::Plan,
             Stage::Kernels => Emit::Kernels,
             Stage::Asm => Emit::Asm,
-        }
+            Stage::C | Stage::Object | Stage::Staticlib => return None,
+        })
     }
 }
 
@@ -227,7 +247,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     if dims.len() < cli.dim.len() {
         bail!("a dimension is given twice");
     }
-    let mut options = Options::new(host::target(Some(&cli.target))?);
+    let links = cli.emit.iter().any(|(stage, _)| stage.emit().is_none());
+    let cpu = if links { host::source_target(Some(&cli.target))? } else { host::target(Some(&cli.target))? };
+    let mut options = Options::new(cpu);
     options.dims = dims;
     options.shapes = cli.shape.iter().cloned().collect();
     if options.shapes.len() < cli.shape.len() {
@@ -235,12 +257,19 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     }
     options.unroll = cli.unroll;
     options.layout = cli.layout;
-    options.emit = cli.emit.iter().map(|(s, _)| s.emit()).collect();
-    let output = match &cli.output {
-        Some(path) => path.clone(),
-        None => PathBuf::from(model.file_name().context("the model's path names no file")?).with_extension("gmc"),
+    options.emit = cli.emit.iter().filter_map(|(s, _)| s.emit()).collect();
+    let link = Link::of(cli, model, &cpu)?;
+    if let Some(link) = &link {
+        options.product = Product::Source(link.name.clone());
+    }
+    let outputs = match (&link, &cli.output) {
+        (Some(link), _) => link.files(),
+        (None, Some(path)) => vec![path.clone()],
+        (None, None) => {
+            vec![PathBuf::from(model.file_name().context("the model's path names no file")?).with_extension("gmc")]
+        }
     };
-    check_outputs(cli, model, &output)?;
+    check_outputs(cli, model, &outputs)?;
     let packed = {
         let bar = (!cli.quiet && !cli.json && io::stderr().is_terminal()).then(progress_bar);
         let mut tell = |what: &str, done: usize, of: usize| {
@@ -256,9 +285,16 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
         packed?
     };
-    write_whole(&output, &packed.bytes)?;
+    let sizes = match (&link, &packed.source) {
+        (Some(link), Some(source)) => link.write(source)?,
+        _ => {
+            write_whole(&outputs[0], &packed.bytes)?;
+            None
+        }
+    };
     for (stage, file) in &cli.emit {
-        let text = packed.emitted.get(&stage.emit()).map_or("", String::as_str);
+        let Some(emit) = stage.emit() else { continue };
+        let text = packed.emitted.get(&emit).map_or("", String::as_str);
         match file {
             Some(path) => write_whole(path, text.as_bytes())?,
             None => say(text)?,
@@ -272,13 +308,15 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         let answer = Answer {
             status: checked.as_ref().map_or("ok", |c| c.status),
             message: checked.as_ref().map(|c| c.message.as_str()),
-            file: output.display().to_string(),
+            file: outputs[0].display().to_string(),
+            sizes: sizes.as_ref(),
             summary: &packed.summary,
             report: &packed.report,
         };
         say(&format!("{}\n", serde_json::to_string(&answer)?))?;
     } else if !cli.quiet {
-        let mut text = summary(&output, &packed);
+        let mut text = summary(&outputs, &packed);
+        text += &sizes.as_ref().map_or(String::new(), link::report);
         if cli.report {
             text += &format!("\n{}", packed.report);
         }
@@ -308,17 +346,17 @@ fn say(text: &str) -> Result<()> {
 
 /// Is an intermediate form printed?
 fn emits_to_stdout(cli: &Cli) -> bool {
-    cli.emit.iter().any(|(_, file)| file.is_none())
+    cli.emit.iter().any(|(stage, file)| file.is_none() && stage.emit().is_some())
 }
 
 /// Checks, before the work of packing, that no output would overwrite the model or another output.
-fn check_outputs(cli: &Cli, model: &Path, output: &Path) -> Result<()> {
+fn check_outputs(cli: &Cli, model: &Path, outputs: &[PathBuf]) -> Result<()> {
     if cli.json && emits_to_stdout(cli) {
         bail!("--json and --emit would both print: name a file, --emit STAGE=FILE");
     }
     let emitted = cli.emit.iter().filter_map(|(_, file)| file.as_deref());
     let mut taken = vec![real(model)];
-    for path in std::iter::once(output).chain(emitted).chain(cli.emit_onnx.as_deref()) {
+    for path in outputs.iter().map(PathBuf::as_path).chain(emitted).chain(cli.emit_onnx.as_deref()) {
         let at = real(path);
         if at == taken[0] {
             bail!("{} would overwrite the model", path.display());
@@ -385,6 +423,9 @@ struct Answer<'a> {
     message: Option<&'a str>,
     /// A name that is not Unicode is shown as well as can be.
     file: String,
+    /// What an object takes of a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sizes: Option<&'a Sizes>,
     summary: &'a pack::Summary,
     report: &'a compiler::mend::Report,
 }
@@ -422,17 +463,22 @@ fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-fn summary(output: &Path, packed: &Packed) -> String {
+fn summary(outputs: &[PathBuf], packed: &Packed) -> String {
     let s = &packed.summary;
+    let names: Vec<String> = outputs.iter().map(|path| path.display().to_string()).collect();
+    // Of source, the compiler that is to come tells the size.
+    let (size, code) = match packed.source {
+        Some(_) => (String::new(), String::new()),
+        None => (format!(" {}", bytes(s.file_bytes as u64)), format!("code      {}\n", bytes(s.code_bytes as u64))),
+    };
     format!(
-        "{}  {} for {}\n\
+        "{} {size} for {}\n\
          splits    {} found, {} leave the plan{}\n\
          kernels   {} for {} calls a run; fused away: {} (of {} nodes); layout changes: {}\n\
-         code      {}\n\
+         {code}\
          weights   {}\n\
          arena     {}{} (no plan needs less than {})\n",
-        output.display(),
-        bytes(s.file_bytes as u64),
+        names.join(" "),
         s.target,
         s.splits_before,
         s.splits_after,
@@ -446,7 +492,6 @@ fn summary(output: &Path, packed: &Packed) -> String {
         s.fused_away,
         s.nodes,
         s.layout_changes,
-        bytes(s.code_bytes as u64),
         bytes(s.weight_bytes as u64),
         bytes(s.arena_bytes),
         if s.arena_grows { ", and what sizes known only in a run take" } else { "" },
