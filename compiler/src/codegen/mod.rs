@@ -11,7 +11,7 @@ pub mod x86;
 
 pub use cranelift::Isa;
 
-use crate::kernel::ir::Kernel;
+use crate::kernel::ir::{Dot, Kernel};
 use graphmend_targets::{Arch, Cpu, Features};
 
 /// What code is generated for.
@@ -70,9 +70,9 @@ pub fn vector_bits(target: Target) -> u32 {
     }
 }
 
-/// Whether there are instructions that add four products of bytes to each lane of a vector.
-pub fn adds_products_of_bytes(target: Target) -> bool {
-    x86::serves(target) && x86::adds_products_of_bytes(target)
+/// The widest sum of products of small integers that a target has an instruction for.
+pub fn best_dot(target: Target) -> Option<Dot> {
+    x86::serves(target).then(|| if x86::adds_products_of_bytes(target) { Dot::Bytes } else { Dot::Words })
 }
 
 /// Machine code of one kernel.

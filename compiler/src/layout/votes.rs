@@ -87,7 +87,8 @@ fn of_one(
     let mut vote = |tensor: TensorId, last: &dyn Fn(usize) -> bool, many: i64| {
         let shape = &p.tensor(tensor).shape;
         let order = order::with_last(shape, last);
-        if many >= FEW || !order::moves(&order, shape) {
+        // Bytes of an element are multiplied four at a time, however many there are.
+        if many >= FEW || c.dtype == DType::I32 || !order::moves(&order, shape) {
             out.push(Vote { tensor, order, weight });
         }
     };

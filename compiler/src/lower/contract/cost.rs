@@ -28,6 +28,8 @@ pub(super) struct Facts {
     pub quads: bool,
     /// Bytes are converted.
     narrow: bool,
+    /// See [`Fours::pairs`](super::form::Fours::pairs).
+    pairs: bool,
     /// Columns are contiguous in the output.
     contiguous: bool,
     /// See [`stage::pays`].
@@ -67,6 +69,7 @@ impl Facts {
             b_packed: b.data.is_some(),
             quads: quads(form, target, s),
             narrow,
+            pairs: form.words() == 2,
             contiguous: s.n.is_none_or(|n| coef(form.out, n) == Some(Int::new(1))),
             staged_from: stage::tiles_of_rows(form, target, s),
         }
@@ -105,7 +108,9 @@ impl Facts {
         };
         let b_loads = b_loads * if self.narrow { 4 } else { 1 };
         let accumulators = rows * groups.len();
-        let multiplies = accumulators as f64 / 2.0;
+        // Words: two products and two additions, and three operations that take the other factor apart.
+        let multiplies = (accumulators as f64 / 2.0) * if self.pairs { 2.0 } else { 1.0 }
+            + if self.pairs { 1.5 * rows as f64 } else { 0.0 };
         let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;
         let latency = 4.0 / ways(accumulators, self.terms) as f64;
         let mut per_term = multiplies.max(loads).max(latency);

@@ -46,10 +46,15 @@ pub(super) struct Form {
 pub(super) struct Fours {
     /// That index.
     pub k: VarId,
+    /// The operand of which groups lie together in memory: the broadcast operand.
+    pub b: usize,
     /// How far apart the terms of a group lie in each operand.
     pub steps: [Int; 2],
     /// Terms of the last group.
     pub last: i64,
+    /// Products are of words: each group of the vector operand is a word of its even and one of its odd terms, in 16 bits
+    /// each, and the unsigned bytes of the other one are taken apart likewise.
+    pub pairs: bool,
 }
 
 /// The coefficient of `v` in an affine position; `None` if it is not affine in `v`.
@@ -138,6 +143,11 @@ impl Form {
         self.ks = steps.into_iter().map(|(_, k)| k).collect();
     }
 
+    /// Words of each column that a term of the vector operand takes.
+    pub(super) fn words(&self) -> i64 {
+        1 + i64::from(self.fours.as_ref().is_some_and(|f| f.pairs))
+    }
+
     /// Number of terms, where it is known.
     pub(super) fn terms(&self) -> Option<i64> {
         Int::product(&self.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>()).as_const()
@@ -160,8 +170,11 @@ impl Form {
     /// The same sum with four products of bytes at a time, of an unsigned and a signed operand. Groups of four terms of
     /// operand `b` lie together in memory; those of the other are constant or are laid out so first. `None` if there are no
     /// such groups.
-    pub(super) fn by_fours(&self, b: usize, sum: TensorId) -> Option<Form> {
+    pub(super) fn by_fours(&self, b: usize, pairs: bool, sum: TensorId) -> Option<Form> {
         let signs = [self.ops[0].dtype, self.ops[1].dtype];
+        if pairs && self.ops[b].dtype != DType::U8 {
+            return None;
+        }
         if self.exact.is_none()
             || self.ops[b].data.is_some()
             || !signs.contains(&DType::U8)
@@ -183,7 +196,8 @@ impl Form {
         let four = VarId::index("four", n.ceil_div(4));
         form.ks.retain(|x| *x != k);
         form.ks.push(four);
-        form.fours = Some(Fours { k: four, steps: [coef(form.ops[0].flat, k)?, coef(form.ops[1].flat, k)?], last });
+        let steps = [coef(form.ops[0].flat, k)?, coef(form.ops[1].flat, k)?];
+        form.fours = Some(Fours { k: four, b, steps, last, pairs });
         form.exact = None;
         form.replace(&|x| (x == k).then(|| Int::var(four) * 4));
         Some(form)

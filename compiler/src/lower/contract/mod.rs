@@ -26,7 +26,7 @@ mod winograd;
 use super::LoweredKernel;
 use super::emit::Emit;
 use crate::dtype::DType;
-use crate::kernel::ir::Access;
+use crate::kernel::ir::{Access, Dot};
 use crate::sym::{Int, VarId};
 use crate::te::cx::flatten;
 use crate::te::{Def, Expr, Func2, Node, Program, ReduceKind, TensorId};
@@ -96,8 +96,8 @@ pub fn lower(
     }
     let form = Form::of(program, c, sum, position, epilogue)?;
     let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
-    if target.dot {
-        let fours: Vec<Form> = (0..2).filter_map(|b| form.by_fours(b, sum)).collect();
+    if let Some(dot) = target.dot {
+        let fours: Vec<Form> = (0..2).filter_map(|b| form.by_fours(b, dot == Dot::Words, sum)).collect();
         let best = fours.iter().filter_map(|form| Some((form, schedule::choose(form, &target)?)));
         if let Some((form, (_, s))) = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b)) {
             return generate(program, form, target, s, sum, out);

@@ -110,7 +110,8 @@ impl Gen<'_> {
         out
     }
 
-    pub(super) fn v_value(&mut self, tile: &Tile<'_>, g: usize) -> Reg {
+    /// What the vector operand's elements of the current term are held as: one vector, or two of words.
+    pub(super) fn v_values(&mut self, tile: &Tile<'_>, g: usize) -> Vec<Reg> {
         let group = tile.groups[g];
         let packed = match (&self.v, self.stage) {
             (_, Some(stage)) => Some(stage.buf),
@@ -120,12 +121,17 @@ impl Gen<'_> {
         if let (Some(buf), Some(base)) = (packed, tile.v_base) {
             let width: i64 = tile.groups.iter().map(|g| i64::from(g.lanes)).sum();
             let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();
-            let (term, disp) = self.place(self.term_index() * width, (0, 0));
+            let words = self.form.words();
+            let (term, disp) = self.place(self.term_index() * (width * words), (0, 0));
             let index = self.e.b.add(base, term);
-            let v = self.e.b.load(buf, index, disp + before, group.lanes);
-            return self.widened(v);
+            let mut out = vec![];
+            for w in 0..words {
+                let v = self.e.b.load(buf, index, disp + before + w * width, group.lanes);
+                out.push(self.widened(v));
+            }
+            return out;
         }
-        self.direct_columns(tile.n0, group, g)
+        vec![self.direct_columns(tile.n0, group, g)]
     }
 
     /// Columns of the vector operand, number `g` of the tile, as they lie in their tensor.

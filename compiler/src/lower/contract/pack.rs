@@ -3,6 +3,7 @@
 use super::form::{Fours, extent};
 use super::schedule::{Group, groups};
 use super::source::Source;
+use crate::dtype::DType;
 use crate::sym::VarId;
 
 /// Where a packed operand's elements lie.
@@ -42,15 +43,36 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// Positions of the parts of each term; nothing stands for a byte of zeros that fills up a group.
-    fn of(&self, step: &dyn Fn(VarId) -> i64) -> Option<Vec<Vec<Option<i64>>>> {
+    /// The parts of each term.
+    fn of(&self, step: &dyn Fn(VarId) -> i64) -> Option<Vec<Vec<Part>>> {
         let all = offsets(self.ks, step)?;
-        let Some((fours, op)) = self.fours else { return Some(all.into_iter().map(|at| vec![Some(at)]).collect()) };
+        let Some((fours, op)) = self.fours else { return Some(all.into_iter().map(|at| vec![Part::At(at)]).collect()) };
         let (apart, groups) = (fours.steps[op].as_const()?, constant(fours.k)? as usize);
-        let count = |n: usize| if n % groups == groups - 1 { fours.last } else { 4 };
-        let parts = |(n, at): (usize, i64)| (0..4).map(|j| (j < count(n)).then_some(at + j * apart)).collect();
-        Some(all.into_iter().enumerate().map(parts).collect())
+        let mut out = vec![];
+        for (n, at) in all.into_iter().enumerate() {
+            let count = if n % groups == groups - 1 { fours.last } else { 4 };
+            let part = |j: i64| if j < count { Part::At(at + j * apart) } else { Part::Zero };
+            match fours.pairs {
+                false => out.push((0..4).map(part).collect()),
+                true => {
+                    let wide = |j: [i64; 2]| j.into_iter().flat_map(|j| [part(j), Part::Sign]).collect();
+                    out.extend([wide([0, 2]), wide([1, 3])]);
+                }
+            }
+        }
+        Some(out)
     }
+}
+
+/// A part of what is packed for one element.
+#[derive(Clone, Copy)]
+enum Part {
+    /// An element, at a distance from the first term's.
+    At(i64),
+    /// A byte of zeros that fills up a group.
+    Zero,
+    /// The sign of the byte before.
+    Sign,
 }
 
 /// Packs tiles of the axes `along`, taken together, that hold the elements that `parts` names: for each tile its first
@@ -80,8 +102,12 @@ fn pack(
                     let element = elements.get(usize::try_from(first + c).ok()?)?;
                     for part in term {
                         match part {
-                            Some(term) => reader.append(reader.base() + at + term + element, &mut bytes),
-                            None => bytes.push(0),
+                            Part::At(term) => reader.append(reader.base() + at + term + element, &mut bytes),
+                            Part::Zero => bytes.push(0),
+                            Part::Sign => {
+                                let negative = source.dtype == DType::I8 && bytes.last().is_some_and(|b| *b >= 0x80);
+                                bytes.push(if negative { 0xff } else { 0 });
+                            }
                         }
                     }
                 }

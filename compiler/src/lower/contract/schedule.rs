@@ -111,8 +111,7 @@ pub(super) fn choose(form: &Form, target: &Target) -> Option<(f64, Schedule)> {
 /// Every axis along which operand `vec` can fill vectors.
 fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
-    if form.fours.as_ref().is_some_and(|f| f.steps[1 - vec] != Int::new(1)) || form.fours.is_some() && b.data.is_some()
-    {
+    if form.fours.as_ref().is_some_and(|f| f.b == vec) {
         return vec![];
     }
     let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();
@@ -184,6 +183,8 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
                 true if quads => nv + mr,
                 _ => mr.min(nv) + 1,
             };
+            // Words of even and odd bytes of both, a product, and what takes them apart.
+            let held = held + if form.words() == 2 { 4 } else { 0 };
             if mr * nv + held <= room {
                 out.push((mr, nv));
             }

@@ -70,7 +70,7 @@ impl Gen<'_> {
             return;
         }
         let terms = Int::product(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>());
-        let size = terms * self.s.nv as i64 * i64::from(self.s.lanes);
+        let size = terms * self.form.words() * self.s.nv as i64 * i64::from(self.s.lanes);
         let elem = if self.form.fours.is_some() { DType::U32 } else { self.elem() };
         let buf = self.e.scratch_buf(elem, size);
         self.stage = Some(Stage { buf });
@@ -136,7 +136,8 @@ impl Gen<'_> {
     /// Lays out the columns of one term, or of one group of `count` terms.
     fn lay_out(&mut self, to: Buf, n0: Reg, groups: &[Group], count: i64) {
         let ks = &self.form.ks;
-        let width: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
+        let columns: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
+        let width = columns * self.form.words();
         let at: Vec<Int> = ks.iter().map(|k| Int::var(*k)).collect();
         let term = flatten(&ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &at) * width;
         let into = self.e.int(term);
@@ -144,7 +145,10 @@ impl Gen<'_> {
         for (g, group) in groups.iter().enumerate() {
             self.places.known.clear();
             match self.form.fours.clone() {
-                Some(fours) => self.lay_out_fours(to, into, before, n0, *group, (fours.steps[self.s.vec], count)),
+                Some(fours) => {
+                    let places = [before, before + columns];
+                    self.lay_out_fours(to, into, places, n0, *group, (fours.steps[self.s.vec], count));
+                }
                 None => {
                     let v = self.direct_columns(n0, *group, g);
                     self.e.b.store(to, into, before, v);
@@ -156,20 +160,28 @@ impl Gen<'_> {
     }
 
     /// Lays out `count` terms, `apart` from each other, of each column of a group.
-    fn lay_out_fours(&mut self, to: Buf, into: Reg, before: i64, n0: Reg, group: Group, (apart, count): (Int, i64)) {
+    fn lay_out_fours(
+        &mut self,
+        to: Buf,
+        into: Reg,
+        places: [i64; 2],
+        n0: Reg,
+        group: Group,
+        (apart, count): (Int, i64),
+    ) {
         let Stream::Direct(buf) = self.v else { return };
         let (Some(n), flat) = (self.s.n, self.form.ops[self.s.vec].flat) else { return };
         let step = coef(flat, n).unwrap_or(Int::new(0));
         self.at_group(n0, group);
         if step == Int::new(1) {
-            let mut sum = None;
+            let mut parts = vec![];
             for j in 0..count {
                 let index = self.e.int(flat + apart * j);
-                let bytes = self.e.b.load(buf, index, 0, group.lanes);
-                let part = self.shifted(bytes, j);
-                sum = Some(sum.map_or(part, |sum| self.e.b.or(sum, part)));
+                parts.push(self.e.b.load(buf, index, 0, group.lanes));
             }
-            sum.into_iter().for_each(|sum| self.e.b.store(to, into, before, sum));
+            for (word, place) in self.together(&parts).into_iter().zip(places) {
+                self.e.b.store(to, into, place, word);
+            }
             return;
         }
         let first = self.e.int(flat);
@@ -178,8 +190,15 @@ impl Gen<'_> {
             let l_reg = self.e.b.i64(l);
             let away = self.e.b.mul(step, l_reg);
             let at = self.e.b.add(first, away);
-            let word = self.word(buf, at, 0, count);
-            self.e.b.store(to, into, before + l, word);
+            if self.form.words() == 1 {
+                let word = self.word(buf, at, 0, count);
+                self.e.b.store(to, into, places[0] + l, word);
+                continue;
+            }
+            let parts: Vec<Reg> = (0..count).map(|j| self.e.b.load(buf, at, j, 1)).collect();
+            for (word, place) in self.together(&parts).into_iter().zip(places) {
+                self.e.b.store(to, into, place + l, word);
+            }
         }
     }
 
@@ -188,21 +207,35 @@ impl Gen<'_> {
         if count == 4 {
             return self.e.b.words(buf, index, disp, 1);
         }
-        let first = self.e.b.load(buf, index, disp, 1);
-        let mut sum = self.shifted(first, 0);
-        for j in 1..count {
-            let byte = self.e.b.load(buf, index, disp + j, 1);
-            let part = self.shifted(byte, j);
-            sum = self.e.b.or(sum, part);
-        }
-        sum
+        let parts: Vec<Reg> = (0..count).map(|j| self.e.b.load(buf, index, disp + j, 1)).collect();
+        let all: Vec<(i64, Reg)> = (0..).step_by(8).zip(parts).collect();
+        self.joined(&all, 0xff)
     }
 
-    /// Bytes as byte `j` of words.
-    fn shifted(&mut self, bytes: Reg, j: i64) -> Reg {
-        let bytes = self.e.b.bitcast(DType::U8, bytes);
-        let words = self.e.b.cast(DType::U32, bytes);
-        let by = self.e.b.int(self.e.b.ty(words), 8 * j);
-        self.e.b.bin(BinOp::Shl, words, by)
+    /// The words of a group of at most four terms.
+    fn together(&mut self, parts: &[Reg]) -> Vec<Reg> {
+        if self.form.words() == 1 {
+            let all: Vec<(i64, Reg)> = (0..).step_by(8).zip(parts.iter().copied()).collect();
+            return vec![self.joined(&all, 0xff)];
+        }
+        let half = |odd: usize| parts.iter().skip(odd).step_by(2).copied();
+        let words = [0, 1].map(|odd| (0..).step_by(16).zip(half(odd)).collect::<Vec<(i64, Reg)>>());
+        let ty = self.e.b.ty(parts[0]).with_elem(DType::U32);
+        words.iter().map(|w| if w.is_empty() { self.e.b.int(ty, 0) } else { self.joined(w, 0xffff) }).collect()
+    }
+
+    /// Bytes, each extended by its sign and as far as `mask` says, at their bits of words.
+    fn joined(&mut self, parts: &[(i64, Reg)], mask: i64) -> Reg {
+        let mut sum = None;
+        for (bit, bytes) in parts {
+            let words = self.e.b.cast(DType::U32, *bytes);
+            let ty = self.e.b.ty(words);
+            let mask = self.e.b.int(ty, mask);
+            let words = self.e.b.and(words, mask);
+            let by = self.e.b.int(ty, *bit);
+            let words = self.e.b.bin(BinOp::Shl, words, by);
+            sum = Some(sum.map_or(words, |sum| self.e.b.or(sum, words)));
+        }
+        sum.unwrap_or_else(|| unreachable!("a group has a term"))
     }
 }

@@ -1,6 +1,7 @@
 //! What the schedule knows of the processor.
 
 use crate::dtype::DType;
+use crate::kernel::ir::Dot;
 use graphmend_targets::{Arch, Cpu};
 
 /// Sizes that tiles are chosen by.
@@ -17,8 +18,9 @@ pub(super) struct Target {
     pub overwrites: bool,
     /// The code generator keeps the accumulators of a tile where they are, whatever surrounds it.
     pub wide: bool,
-    /// There is an instruction that adds four products of bytes.
-    pub dot: bool,
+    /// Products of bytes are summed four at a time: whether there is an instruction for that, or only one for two products of
+    /// words.
+    pub dot: Option<Dot>,
     /// Bytes of the first-level cache.
     pub near: i64,
     /// Bytes of the second-level cache, or of the first if that is all.
@@ -46,7 +48,7 @@ impl Target {
             // The other back end's, for 128 bits.
             overwrites: x86 && width <= 16 && lanes > 1,
             wide: width > 16,
-            dot: crate::codegen::adds_products_of_bytes(cpu.into()),
+            dot: crate::codegen::best_dot(cpu.into()),
             near: i64::from(cpu.l1d_bytes.max(8 << 10)),
             cache: cpu.l2_bytes.max(cpu.l1d_bytes).max(16 << 10),
         }

@@ -83,7 +83,7 @@ impl<'a> Gen<'a> {
         let (v, b) = (self.v.clone(), self.b.clone());
         let v_base = match self.stage {
             Some(_) => Some(self.e.b.i64(0)),
-            None => self.packed_base(&v, n0, terms),
+            None => self.packed_base(&v, n0, terms * self.form.words()),
         };
         let b_base = self.packed_base(&b, m0, terms);
         let count = ways(rows.len() * groups.len(), terms.as_const().unwrap_or(1));
@@ -351,42 +351,61 @@ impl<'a> Gen<'a> {
         let (rows, groups) = (tile.rows.len(), tile.groups.len());
         // What there is less of is held in registers, the other streams by.
         if groups <= rows {
-            let vs: Vec<Reg> = (0..groups).map(|g| self.v_value(tile, g)).collect();
+            let vs: Vec<Vec<Reg>> = (0..groups).map(|g| self.v_values(tile, g)).collect();
             for r in 0..rows {
                 for g in 0..groups {
-                    let b = self.b_value(tile, r, g, quads);
-                    accs[r][g] = self.add_product(vs[g], b, accs[r][g], g + 1 == groups && r + 1 < rows);
+                    let b = self.b_values(tile, r, g, quads);
+                    accs[r][g] = self.add_products(&vs[g], &b, accs[r][g], g + 1 == groups && r + 1 < rows);
                 }
             }
         } else {
-            let mut held: Vec<Vec<(u16, Reg)>> = vec![vec![]; rows];
+            let mut held: Vec<Vec<(u16, Vec<Reg>)>> = vec![vec![]; rows];
             for g in 0..groups {
-                let v = self.v_value(tile, g);
+                let v = self.v_values(tile, g);
                 for r in 0..rows {
                     let lanes = tile.groups[g].lanes;
-                    let known = held[r].iter().find(|(l, _)| *l == lanes).map(|(_, b)| *b);
+                    let known = held[r].iter().find(|(l, _)| *l == lanes).map(|(_, b)| b.clone());
                     let steady = self.b_is_steady();
                     let b = match known {
                         Some(b) if steady => b,
-                        _ => self.b_value(tile, r, g, quads),
+                        _ => self.b_values(tile, r, g, quads),
                     };
+                    accs[r][g] = self.add_products(&v, &b, accs[r][g], g + 1 == groups && r + 1 < rows);
                     held[r].push((lanes, b));
-                    accs[r][g] = self.add_product(v, b, accs[r][g], g + 1 == groups && r + 1 < rows);
                 }
             }
         }
     }
 
-    /// `sum` plus the product of elements of the vector operand and the broadcast operand; `last`: the latter is not used
-    /// again.
-    fn add_product(&mut self, v: Reg, b: Reg, sum: Reg, last: bool) -> Reg {
-        if self.form.fours.is_some() {
-            let (x, y) = if self.form.ops[self.s.vec].dtype == DType::U8 { (v, b) } else { (b, v) };
-            return self.e.b.dot(Dot::Bytes, x, y, sum);
+    /// What the broadcast operand's elements are multiplied as: words of even and of odd bytes, or themselves.
+    fn b_values(&mut self, tile: &Tile<'_>, r: usize, g: usize, quads: &[Reg]) -> Vec<Reg> {
+        let b = self.b_value(tile, r, g, quads);
+        if self.form.words() == 1 {
+            return vec![b];
         }
-        // The factor named first may be overwritten: one that is not used again.
-        let (x, y) = if last { (b, v) } else { (v, b) };
-        self.e.b.fma(x, y, sum)
+        let ty = self.e.b.ty(b);
+        let (low, eight) = (self.e.b.int(ty, 0x00ff_00ff), self.e.b.int(ty, 8));
+        let upper = self.e.b.shr(b, eight);
+        vec![self.e.b.and(b, low), self.e.b.and(upper, low)]
+    }
+
+    /// `sum` plus the products of elements of the vector operand and the broadcast operand; `last`: the latter is not used
+    /// again.
+    fn add_products(&mut self, v: &[Reg], b: &[Reg], sum: Reg, last: bool) -> Reg {
+        match &self.form.fours {
+            Some(fours) if fours.pairs => {
+                v.iter().zip(b).fold(sum, |sum, (v, b)| self.e.b.dot(Dot::Words, *b, *v, sum))
+            }
+            Some(_) => {
+                let (x, y) = if self.form.ops[self.s.vec].dtype == DType::U8 { (v[0], b[0]) } else { (b[0], v[0]) };
+                self.e.b.dot(Dot::Bytes, x, y, sum)
+            }
+            None => {
+                // The factor named first may be overwritten: one that is not used again.
+                let (x, y) = if last { (b[0], v[0]) } else { (v[0], b[0]) };
+                self.e.b.fma(x, y, sum)
+            }
+        }
     }
 
     /// The sum of all partial sums of an element.
