@@ -8,15 +8,15 @@ use crate::te::{self, Block, Def, Expr, Program, TensorId, expr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-struct Group<'a> {
-    p: &'a Program,
+pub(super) struct Group<'a> {
+    pub(super) p: &'a Program,
     stored: &'a BTreeSet<TensorId>,
     /// Readers among stored tensors, after inlining.
     readers: BTreeMap<TensorId, BTreeSet<TensorId>>,
     /// Tensors that must lie in memory.
-    whole: BTreeSet<TensorId>,
+    pub(super) whole: BTreeSet<TensorId>,
     /// Number of the block in which each tensor is defined.
-    block_of: BTreeMap<TensorId, usize>,
+    pub(super) block_of: BTreeMap<TensorId, usize>,
     /// Reductions that another unit computes.
     absorbed: BTreeSet<TensorId>,
     units: BTreeMap<TensorId, Unit>,
@@ -52,6 +52,9 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
             g.units.insert(*t, unit);
         }
     }
+    let mut units = std::mem::take(&mut g.units);
+    super::attention::find(&g, &mut units);
+    g.units = units;
     let live: BTreeSet<TensorId> = live.into_iter().collect();
     g.steps(&p.main, &live)
 }
@@ -108,7 +111,7 @@ impl Group<'_> {
     }
 
     /// The tensor and index that a load really reads: views are seen through.
-    fn through_views(&self, t: TensorId, index: &[Int]) -> (TensorId, Vec<Int>) {
+    pub(super) fn through_views(&self, t: TensorId, index: &[Int]) -> (TensorId, Vec<Int>) {
         match self.p.tensor(t).def {
             Def::View(base) => {
                 let at = reindex(&self.p.tensor(t).shape, &self.p.tensor(base).shape, index);
@@ -119,7 +122,7 @@ impl Group<'_> {
     }
 
     /// Do only `by` (and views read by them) read `t`?
-    fn only_read_by(&self, t: TensorId, by: &BTreeSet<TensorId>) -> bool {
+    pub(super) fn only_read_by(&self, t: TensorId, by: &BTreeSet<TensorId>) -> bool {
         self.readers.get(&t).is_some_and(|rs| {
             rs.iter().all(|r| {
                 by.contains(r)
@@ -350,7 +353,7 @@ fn permuted(index: &[Int], vars: &[VarId], shape: &[Int]) -> Option<Vec<Option<u
 }
 
 /// Variables with more than one value.
-fn many(vars: &[VarId]) -> Vec<VarId> {
+pub(super) fn many(vars: &[VarId]) -> Vec<VarId> {
     vars.iter().copied().filter(|v| v.extent() != Some(Int::new(1))).collect()
 }
 

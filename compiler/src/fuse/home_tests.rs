@@ -103,13 +103,13 @@ fn columns(cx: &mut Cx, x: TensorId, from: i64, to: i64) -> TensorId {
     cx.map(F, vec![rows, Int::new(to - from)], |i| expr::load(x, F, vec![i[0], i[1] + from]))
 }
 
-fn value(i: Int, dims: &BTreeMap<VarId, i64>) -> i64 {
+pub(super) fn value(i: Int, dims: &BTreeMap<VarId, i64>) -> i64 {
     let known = crate::sym::subst(i, &|v| dims.get(&v).map(|n| Int::new(*n)));
     known.as_const().unwrap_or_else(|| panic!("{i} is not known"))
 }
 
 /// Runs the kernels of a program without control flow; each in two calls, the later units first.
-fn run_kernels(fused: &Fused, cpu: &str, inputs: &[Array], dims: &BTreeMap<VarId, i64>) -> Vec<Vec<u8>> {
+pub(super) fn run_kernels(fused: &Fused, cpu: &str, inputs: &[Array], dims: &BTreeMap<VarId, i64>) -> Vec<Vec<u8>> {
     let p = &fused.program;
     let cpu = graphmend_targets::lookup(cpu).expect("a preset");
     let mut memory: BTreeMap<TensorId, Vec<u8>> = BTreeMap::new();

@@ -5,8 +5,11 @@
 //! 3. [`inline`]: a map that costs little, or that is read once, disappears into its users.
 //! 4. [`group`]: what is left becomes *units*, one kernel each: a contraction with what follows it (bias, activation,
 //!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
-//!    or a norm is one nest), or a hand-written kernel.
+//!    or a norm is one nest), an attention, or a hand-written kernel.
 
+pub mod attention;
+#[cfg(test)]
+mod attention_tests;
 mod boxes;
 pub(crate) mod constants;
 pub mod group;
@@ -41,6 +44,8 @@ pub enum Unit {
         /// Row-major position of the element in the memory that holds `out`.
         position: Int,
     },
+    /// A softmax of products of queries and keys, and what is summed with it.
+    Attention(Box<attention::Attention>),
     /// What an assembled tensor's lodgers do not hold.
     Pieces(TensorId, Vec<Piece>),
     /// A hand-written kernel with the tensors that it writes.

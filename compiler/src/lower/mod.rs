@@ -1,5 +1,6 @@
 //! Fused groups to kernel IR.
 
+pub mod attention;
 mod collapse;
 pub mod contract;
 pub mod custom;

@@ -64,15 +64,17 @@ fn turns(cx: &mut Cx, dtype: DType, n: i64, (rows, columns): (i64, i64), sign: f
     ]
 }
 
+/// Gives an element of the signal of a batch: its real and, of complex signals, its imaginary part.
+pub(super) type Signal<'a> = &'a dyn Fn(&[Int], Int) -> (Expr, Option<Expr>);
+
 /// The transforms of `batch` signals of the length that `radices` make up, as `[batch, bin, part]` of the type `dtype`.
-/// `signal` gives element `t`, its real and its imaginary part.
 pub(super) fn transform(
     cx: &mut Cx,
     dtype: DType,
     batch: &[Int],
     radices: &[i64],
     inverse: bool,
-    signal: &dyn Fn(&[Int], Int) -> (Expr, Option<Expr>),
+    signal: Signal<'_>,
 ) -> TensorId {
     let n: i64 = radices.iter().product();
     // e^(-i a), for the inverse e^(i a).

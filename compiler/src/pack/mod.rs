@@ -269,6 +269,7 @@ fn grows(b: &BufferSpec) -> bool {
 pub(crate) fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
     match u {
         Unit::Nest(n) => lower::nest::lower(p, cpu, &unit_name(p, u), n),
+        Unit::Attention(a) => lower::attention::lower(p, cpu, &unit_name(p, u), a),
         Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
         Unit::Pieces(t, pieces) => lower::nest::lower_pieces(p, cpu, &unit_name(p, u), *t, pieces),
         Unit::Contract { sum, out, epilogue, position } => {
@@ -300,6 +301,11 @@ fn unit_name(p: &Program, u: &Unit) -> String {
         }
         Unit::Contract { sum, out, .. } if sum != out => format!("{}+{}", name(*sum), name(*out)),
         Unit::Contract { sum, .. } => name(*sum),
+        Unit::Attention(a) => {
+            let mut names: Vec<String> = [a.product, a.total, a.sum, a.out].into_iter().map(name).collect();
+            names.dedup();
+            names.join("+")
+        }
         Unit::Pieces(t, _) => name(*t),
         Unit::Custom(c, _) => c.name.clone(),
     }

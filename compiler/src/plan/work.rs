@@ -1,6 +1,7 @@
 //! What each kernel call does, for profiles: operations and bytes as formulas over the sizes of the inputs.
 
 use super::bytes;
+use crate::fuse::attention::Attention;
 use crate::fuse::{Fold, Nest, Stage, Unit};
 use crate::kernel::ir::Access;
 use crate::lower::contract::{Contraction, recognise};
@@ -16,6 +17,7 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
     let ops = match u {
         Unit::Contract { sum, epilogue, .. } => contract_ops(p, *sum, *epilogue),
         Unit::Nest(n) => Some(nest_ops(n)),
+        Unit::Attention(a) => Some(attention_ops(a)),
         Unit::Pieces(_, pieces) => {
             let ops = pieces.iter().map(|piece| extent(&piece.vars) * count(piece.body));
             Some(ops.fold(Int::new(0), |sum, n| sum + n))
@@ -48,6 +50,7 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
                 formula(p, elements * p.tensor(*t).dtype.size())
             }
             Unit::Contract { out, .. } => formula(p, bytes(p, *out)),
+            Unit::Attention(a) => formula(p, bytes(p, a.out)),
             Unit::Nest(n) => {
                 let stored: BTreeSet<TensorId> = n.stages.iter().filter_map(Stage::stored).collect();
                 formula(p, stored.iter().fold(Int::new(0), |sum, t| sum + bytes(p, *t)))
@@ -63,6 +66,7 @@ fn nodes(p: &Program, u: &Unit) -> Vec<String> {
     let tensors: Vec<TensorId> = match u {
         Unit::Contract { sum, out, .. } => vec![*sum, *out],
         Unit::Nest(n) => n.stages.iter().map(|(Stage::Reduce { id, .. } | Stage::Store { id, .. })| *id).collect(),
+        Unit::Attention(a) => vec![a.product, a.total, a.sum, a.out],
         Unit::Pieces(t, _) => vec![*t],
         Unit::Custom(_, outs) => outs.clone(),
     };
@@ -85,6 +89,7 @@ fn class(p: &Program, u: &Unit) -> &'static str {
             }
             if nest_ops(n) == Int::new(0) { "data movement" } else { "elementwise" }
         }
+        Unit::Attention(_) => "attention",
         Unit::Pieces(..) => "data movement",
         Unit::Custom(..) => "hand-written",
     }
@@ -122,6 +127,13 @@ fn count(e: Expr) -> i64 {
 fn contract_ops(p: &Program, sum: TensorId, epilogue: Expr) -> Option<Int> {
     let c = recognise(p, sum)?;
     Some(extent(&c.vars) * (extent(&c.rvars) * 2 + count(epilogue)))
+}
+
+/// Both products, the score, and of the softmax a subtraction, an exponential and the sum; all of them, also where keys are
+/// hidden.
+fn attention_ops(a: &Attention) -> Int {
+    let pairs = extent(&a.batch) * extent(&[a.row, a.key]);
+    pairs * ((extent(&[a.depth]) + extent(&[a.feature])) * 2 + count(a.score) + 3)
 }
 
 fn nest_ops(n: &Nest) -> Int {

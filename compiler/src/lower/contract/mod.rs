@@ -17,7 +17,7 @@ mod range;
 mod schedule;
 mod source;
 mod stage;
-mod target;
+pub(super) mod target;
 #[cfg(test)]
 mod tests;
 mod tile;

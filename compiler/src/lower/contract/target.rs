@@ -6,7 +6,7 @@ use graphmend_targets::{Arch, Cpu};
 
 /// Sizes that tiles are chosen by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(in crate::lower) struct Target {
     /// Elements in a vector register; 1 without vectors.
     pub lanes: u16,
     /// Registers for such vectors.
@@ -29,7 +29,7 @@ pub(super) struct Target {
 
 impl Target {
     /// The target for elements of `dtype` with vectors of at most `bits`.
-    pub(super) fn of(cpu: &Cpu, dtype: DType, bits: u32) -> Target {
+    pub(in crate::lower) fn of(cpu: &Cpu, dtype: DType, bits: u32) -> Target {
         let width = cpu.vector_bits.min(bits) / 8;
         let lanes = (width / dtype.compute().size() as u32).max(1) as u16;
         // Scalar floating-point registers: 32 on RISC-V and Armv8, 16 on most others.
