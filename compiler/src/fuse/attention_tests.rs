@@ -9,10 +9,10 @@ use crate::te::eval::{self, Array};
 use crate::te::{Cx, Program, TensorId, expr};
 use std::collections::BTreeMap;
 
-const F: DType = DType::F32;
+pub(super) const F: DType = DType::F32;
 
 /// Reproducible numbers between -1 and 1.
-fn number(k: usize, seed: usize) -> f32 {
+pub(super) fn number(k: usize, seed: usize) -> f32 {
     let mut s = (k as u32).wrapping_mul(747_796_405).wrapping_add((seed as u32 + 1).wrapping_mul(2_891_336_453));
     s ^= s >> 16;
     s = s.wrapping_mul(0x45d9_f3b5);
@@ -25,13 +25,19 @@ fn dim(n: i64) -> Int {
 }
 
 /// A size that is open, and its symbol.
-fn open(cx: &mut Cx, input: usize, axis: usize) -> Int {
+pub(super) fn open(cx: &mut Cx, input: usize, axis: usize) -> Int {
     let n = Int::symbol("n", Some(0), None);
     cx.program.dim_vars.insert(n.as_var().expect("a symbol"), (input, axis));
     n
 }
 
-fn call(cx: &mut Cx, op: &str, version: i64, inputs: &[Option<TensorId>], attrs: &[(&str, AttrValue)]) -> TensorId {
+pub(super) fn call(
+    cx: &mut Cx,
+    op: &str,
+    version: i64,
+    inputs: &[Option<TensorId>],
+    attrs: &[(&str, AttrValue)],
+) -> TensorId {
     let call = Call {
         domain: String::new(),
         op: op.into(),
@@ -43,7 +49,7 @@ fn call(cx: &mut Cx, op: &str, version: i64, inputs: &[Option<TensorId>], attrs:
     expand(cx, &call).expect("legal")[0]
 }
 
-fn fused(cx: &Cx, out: TensorId) -> Fused {
+pub(super) fn fused(cx: &Cx, out: TensorId) -> Fused {
     let mut p = cx.program.clone();
     p.outputs = vec![out];
     fuse(p)
@@ -64,7 +70,7 @@ fn inputs(p: &Program, open: &BTreeMap<VarId, i64>) -> Vec<Array> {
     each.collect()
 }
 
-fn units(f: &Fused) -> Vec<&'static str> {
+pub(super) fn units(f: &Fused) -> Vec<&'static str> {
     let each = f.steps.iter().filter_map(|s| match s {
         Step::Run(Unit::Attention(_)) => Some("attention"),
         Step::Run(Unit::Contract { .. }) => Some("contraction"),
@@ -88,7 +94,7 @@ fn check_units(cx: &Cx, out: TensorId, sizes: &[i64], tolerance: f64, kernels: &
     agree(cx, &f, out, sizes, tolerance);
 }
 
-fn agree(cx: &Cx, f: &Fused, out: TensorId, sizes: &[i64], tolerance: f64) {
+pub(super) fn agree(cx: &Cx, f: &Fused, out: TensorId, sizes: &[i64], tolerance: f64) {
     for size in sizes {
         let dims: BTreeMap<VarId, i64> = cx.program.dim_vars.keys().map(|v| (*v, *size)).collect();
         let arrays = inputs(&cx.program, &dims);

@@ -54,6 +54,7 @@ pub fn group(p: &Program, stored: &BTreeSet<TensorId>) -> Vec<Step> {
     }
     let mut units = std::mem::take(&mut g.units);
     super::attention::find(&g, &mut units);
+    super::merge::merge(&g, &mut units);
     g.units = units;
     let live: BTreeSet<TensorId> = live.into_iter().collect();
     g.steps(&p.main, &live)

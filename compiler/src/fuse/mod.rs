@@ -19,8 +19,11 @@ mod home_tests;
 pub mod inline;
 #[cfg(test)]
 mod inline_tests;
+mod merge;
 mod same;
 mod subnormal;
+#[cfg(test)]
+mod transformer_tests;
 pub mod uses;
 
 use crate::sym::{Int, VarId};

@@ -202,7 +202,7 @@ impl Run<'_, '_> {
             fits.iter().all(|f| !matches!(f, Fit::Bad)) && pays && !inner_better
         });
         let lanes = self.lanes(&nest.stages);
-        self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, self.fitting(lanes, v))), lanes);
+        self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, self.fitting(lanes, v))));
     }
 
     /// Loads and stores go along `v` with steps of 0 or 1, and there is no integer division.
@@ -300,9 +300,9 @@ impl Run<'_, '_> {
         }
     }
 
-    fn outer(&mut self, nest: &Nest, depth: usize, lane: Option<(VarId, u16)>, lanes: u16) {
+    fn outer(&mut self, nest: &Nest, depth: usize, lane: Option<(VarId, u16)>) {
         let Some(v) = nest.vars.get(depth).copied() else {
-            self.stages(nest, lane.is_none().then_some(lanes));
+            self.stages(nest, lane.is_none());
             return;
         };
         let extent = v.extent().unwrap_or(Int::new(1));
@@ -312,7 +312,7 @@ impl Run<'_, '_> {
             let (from, to, start) = (self.e.b.tile_lo(), self.e.b.tile_hi(), self.e.int(self.start));
             let (from, to) = (self.e.b.sub(from, start), self.e.b.sub(to, start));
             if let Some(parts) = self.parts {
-                return self.outer_parts(nest, v, (from, to), parts, lane, lanes);
+                return self.outer_parts(nest, v, (from, to), parts, lane);
             }
             lo = self.e.b.max(lo, from);
             hi = self.e.b.min(hi, to);
@@ -330,11 +330,11 @@ impl Run<'_, '_> {
                 let known = extent.as_const().filter(|_| !cut);
                 for n in self.steps(n, known) {
                     let whole = self.whole(lo, hi, n);
-                    self.body(nest, depth, v, (lo, whole), Some((v, n)), lanes);
+                    self.body(nest, depth, v, (lo, whole), Some((v, n)));
                     lo = whole;
                 }
             }
-            _ => self.body(nest, depth, v, (lo, hi), lane, lanes),
+            _ => self.body(nest, depth, v, (lo, hi), lane),
         }
     }
 
@@ -351,29 +351,21 @@ impl Run<'_, '_> {
     }
 
     /// The loop over work units that are a value of the first variable `v` and a part of the second one's range.
-    fn outer_parts(
-        &mut self,
-        nest: &Nest,
-        v: VarId,
-        (from, to): (Reg, Reg),
-        parts: i64,
-        lane: Option<(VarId, u16)>,
-        lanes: u16,
-    ) {
+    fn outer_parts(&mut self, nest: &Nest, v: VarId, (from, to): (Reg, Reg), parts: i64, lane: Option<(VarId, u16)>) {
         let unit = self.e.b.begin_for(from, to, 1);
         let parts = self.e.b.i64(parts);
         let (i, part) = (self.e.b.div(unit, parts), self.e.b.rem(unit, parts));
         self.e.vars.insert(v, i);
         self.part = Some(part);
         self.e.forget();
-        self.outer(nest, 1, lane, lanes);
+        self.outer(nest, 1, lane);
         self.e.forget();
         self.part = None;
         self.e.vars.remove(&v);
         self.e.b.end();
     }
 
-    fn body(&mut self, nest: &Nest, depth: usize, v: VarId, range: (Reg, Reg), lane: Option<(VarId, u16)>, lanes: u16) {
+    fn body(&mut self, nest: &Nest, depth: usize, v: VarId, range: (Reg, Reg), lane: Option<(VarId, u16)>) {
         let step = lane.filter(|(lv, _)| *lv == v).map_or(1, |(_, n)| n);
         let i = self.e.b.begin_for(range.0, range.1, step.into());
         self.e.vars.insert(v, i);
@@ -381,15 +373,17 @@ impl Run<'_, '_> {
             self.e.lane = Some((v, step));
         }
         self.e.forget();
-        self.outer(nest, depth + 1, lane, lanes);
+        self.outer(nest, depth + 1, lane);
         self.e.forget();
         self.e.lane = None;
         self.e.vars.remove(&v);
         self.e.b.end();
     }
 
-    fn stages(&mut self, nest: &Nest, own_lanes: Option<u16>) {
+    /// All stages of one iteration; with `alone` each has lanes of its own, as many as suit it.
+    fn stages(&mut self, nest: &Nest, alone: bool) {
         for stage in &nest.stages {
+            let own_lanes = alone.then(|| self.lanes(std::slice::from_ref(stage)));
             match stage {
                 Stage::Reduce { id, rvars, fold } => {
                     let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {

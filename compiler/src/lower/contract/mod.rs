@@ -59,6 +59,10 @@ pub fn recognise(program: &Program, t: TensorId) -> Option<Contraction> {
     let Node::Bin(Func2::Mul, a, b) = body.node() else { return None };
     let (a, ia) = factor(program, a, tensor.dtype)?;
     let (b, ib) = factor(program, b, tensor.dtype)?;
+    // In sums of squares no element serves twice: they are reductions.
+    if (a, &ia) == (b, &ib) {
+        return None;
+    }
     let c = Contraction { vars: vars.clone(), rvars: rvars.clone(), lhs: (a, ia), rhs: (b, ib), dtype: tensor.dtype };
     form::operands(program, &c).map(|_| c)
 }
