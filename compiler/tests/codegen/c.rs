@@ -98,7 +98,7 @@ pub(crate) fn constants(way: &Way) {
 pub(crate) fn moves(way: &Way) {
     let mut rng = Rng(23);
     let job = |kernel: Kernel| {
-        let call = Call::random(&kernel, 64, &mut rng);
+        let call = Call::random(&kernel, 128, &mut rng);
         (kernel, call)
     };
     check(way, &lanes::kernels().into_iter().map(job).collect::<Vec<_>>());
