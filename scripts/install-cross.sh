@@ -3,7 +3,7 @@
 #
 #   scripts/install-cross.sh [--rustup] [--firmware]
 #
-# C cross compilers and libraries for aarch64 and riscv64, QEMU for programs, a linker for firmware, and Rust for other
+# C cross compilers and libraries for aarch64, riscv64 and 32-bit Arm, QEMU for programs, a linker for firmware, and Rust for other
 # targets: Debian's rustc, cargo and library sources, from which scripts/cargo-cross.sh builds the standard library
 # itself; with --rustup the ready-made targets of the rustup that is there instead.
 # --firmware adds QEMU for whole boards, and C compilers for Cortex-M and 32-bit RISC-V without an operating system.
@@ -12,12 +12,15 @@ set -euo pipefail
 
 # The same list as in cargo-cross.sh.
 targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
-packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user'
+packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross qemu-user'
+boards=
 rustup=no
 for arg; do
     case $arg in
         --rustup) rustup=yes ;;
-        --firmware) packages="$packages qemu-system-arm qemu-system-misc gcc-arm-none-eabi gcc-riscv64-unknown-elf" ;;
+        --firmware)
+            packages="$packages gcc-arm-none-eabi gcc-riscv64-unknown-elf"
+            boards='qemu-system-arm qemu-system-misc' ;;
         -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         *) echo "install-cross.sh: unknown argument $arg" >&2; exit 2 ;;
     esac
@@ -25,7 +28,7 @@ done
 [ "$rustup" = yes ] || packages="$packages rustc-web cargo-web rust-web-src"
 
 command -v apt-get > /dev/null || {
-    echo "install-cross.sh: no apt-get here; install the equivalents of: $packages lld" >&2
+    echo "install-cross.sh: no apt-get here; install the equivalents of: $packages $boards lld" >&2
     exit 1
 }
 installed() { dpkg-query -W -f '${Status}\n' "$1" 2> /dev/null | grep -q '^install ok installed$'; }
@@ -47,6 +50,31 @@ if [ -n "$missing" ] || [ -z "$lld" ]; then
         exit 1
     }
 fi
+
+# QEMU for boards. A newer qemu-utils may be in its way, which is not ours to replace: then it is unpacked beside the system.
+command -v qemu-system-arm > /dev/null || [ -z "$boards" ] || {
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get -q update
+    # shellcheck disable=SC2086
+    apt-get -q -y --no-remove --no-install-recommends install $boards || {
+        place=/opt/graphmend-qemu
+        work=$(mktemp -d)
+        # shellcheck disable=SC2086
+        list=$(apt-get -s --no-install-recommends install $boards | awk '$1 == "Inst" { print $2 }')
+        # shellcheck disable=SC2086
+        (cd "$work" && apt-get -q download $list)
+        for p in "$work"/*.deb; do dpkg -x "$p" "$place"; done
+        rm -rf "$work"
+        triplet=$(dpkg-architecture -qDEB_HOST_MULTIARCH 2> /dev/null || gcc -dumpmachine)
+        for program in "$place"/usr/bin/qemu-system-*; do
+            printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s -L %s "$@"\n' \
+                "$place/usr/lib/$triplet:$place/lib/$triplet" "$program" "$place/usr/share/qemu" \
+                > "/usr/local/bin/$(basename "$program")"
+            chmod +x "/usr/local/bin/$(basename "$program")"
+        done
+        echo "install-cross.sh: QEMU for boards is unpacked in $place"
+    }
+}
 
 if [ "$rustup" = yes ]; then
     command -v rustup > /dev/null || { echo "install-cross.sh: --rustup, but no rustup here" >&2; exit 1; }

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 #[path = "../../runtime/tests/common/mod.rs"]
 mod common;
+mod link;
 mod pack;
 mod quickstart;
 mod serve;

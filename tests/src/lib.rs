@@ -3,6 +3,7 @@
 
 pub mod compare;
 pub mod emulate;
+pub mod linked;
 pub mod model;
 pub mod reference;
 pub mod vad;

@@ -254,9 +254,10 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
 /// The processor as schedules see it: with the vectors that code for it is made with.
 fn schedule_cpu(options: &Options) -> Cpu {
     let cpu = options.target;
+    let target = Target::from(&cpu);
     match options.product {
-        Product::Cache => cpu,
-        Product::Source(_) => Cpu { vector_bits: cpu.vector_bits.min(codegen::c::vector_bits((&cpu).into())), ..cpu },
+        Product::Cache if !codegen::c::serves(target) => cpu,
+        _ => Cpu { vector_bits: cpu.vector_bits.min(codegen::c::vector_bits(target)), ..cpu },
     }
 }
 

@@ -8,6 +8,7 @@ mod header;
 mod names;
 mod plan;
 mod rust;
+mod support;
 pub mod toolchain;
 mod weights;
 

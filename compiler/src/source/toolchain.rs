@@ -43,9 +43,9 @@ impl Toolchain {
     /// No compiler, with the names that were tried.
     pub fn find(cpu: &Cpu, asked: Option<&str>) -> Result<Toolchain> {
         let mut flags: Vec<String> = FLAGS.iter().chain(c_flags(cpu)).map(|f| (*f).to_owned()).collect();
-        if cpu.rust_triple.contains("linux") {
-            flags.push("-fPIC".to_owned());
-        }
+        // Without an operating system there may be no C library, and no headers of one.
+        let linux = cpu.rust_triple.contains("linux");
+        flags.push(if linux { "-fPIC" } else { "-ffreestanding" }.to_owned());
         let Some(asked) = asked else {
             let known = c_compilers(cpu);
             let Some(program) = known.iter().find(|program| starts(program)) else {

@@ -111,18 +111,19 @@ fn kind(stage: Stage) -> Option<Kind> {
 }
 
 /// What a model takes of a device, for people.
-pub(super) fn report(sizes: &Sizes) -> String {
+pub(super) fn report(sizes: &Sizes, grows: bool) -> String {
     let stack = match sizes.stack {
         Some(n) => format!(", stack {}", bytes(n)),
         None => String::new(),
     };
     format!(
-        "flash     {}: code {}, weights {} (by {})\nRAM       arena {}, data {}{stack}\n",
+        "flash     {}: code {}, weights {} (by {})\nRAM       arena {}{}, data {}{stack}\n",
         bytes(sizes.code + sizes.weights + sizes.data),
         bytes(sizes.code),
         bytes(sizes.weights),
         sizes.compiler,
         bytes(sizes.arena),
+        if grows { " and what sizes known only in a run take" } else { "" },
         bytes(sizes.data),
     )
 }

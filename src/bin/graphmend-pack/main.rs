@@ -316,7 +316,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         say(&format!("{}\n", serde_json::to_string(&answer)?))?;
     } else if !cli.quiet {
         let mut text = summary(&outputs, &packed);
-        text += &sizes.as_ref().map_or(String::new(), link::report);
+        text += &sizes.as_ref().map_or(String::new(), |s| link::report(s, packed.summary.arena_grows));
         if cli.report {
             text += &format!("\n{}", packed.report);
         }

@@ -13,7 +13,7 @@ impl Helpers {
                     DType::F64 => format!("{}({x})", self.round_to_odd()),
                     _ => x.to_owned(),
                 };
-                let (narrow, widen) = (self.to_half(to), self.of_half(to));
+                let (narrow, widen) = (self.half_of(to), self.of_half(to));
                 format!("{widen}({narrow}({single}))")
             }
             DType::Bool if from == DType::Bool => x.to_owned(),
@@ -47,7 +47,7 @@ impl Helpers {
     /// A register as an element in memory.
     pub(super) fn stored(&mut self, stored: DType, x: &str) -> String {
         match stored {
-            DType::F16 | DType::BF16 => format!("{}({x})", self.to_half(stored)),
+            DType::F16 | DType::BF16 => format!("{}({x})", self.half_of(stored)),
             _ => x.to_owned(),
         }
     }

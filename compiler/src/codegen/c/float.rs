@@ -226,18 +226,13 @@ impl Helpers {
 
     /// A product added to, with one rounding where the processor does that.
     pub(super) fn fma(&mut self, elem: DType) -> String {
-        let (fast, unit, builtin) = match elem {
-            DType::F64 => ("__FP_FAST_FMA", "__ARM_FP & 8", "__builtin_fma"),
-            _ => ("__FP_FAST_FMAF", "__ARM_FP & 4", "__builtin_fmaf"),
+        let (fast, builtin) = match elem {
+            DType::F64 => {
+                ("defined(__GNUC__) && (defined(__FP_FAST_FMA) || (GM_FMA && (__ARM_FP & 8)))", "__builtin_fma")
+            }
+            _ => ("GM_FMA", "__builtin_fmaf"),
         };
-        let body = format!(
-            "#if defined(__GNUC__) && (defined({fast}) || (defined(__ARM_FEATURE_FMA) && ({unit})))
-    return {builtin}(x, y, z);
-#else
-    return x * y + z;
-#endif
-"
-        );
+        let body = format!("#if {fast}\n    return {builtin}(x, y, z);\n#else\n    return x * y + z;\n#endif\n");
         self.float_helper(&format!("gm_fma_{elem}"), elem, "T x, T y, T z", &body)
     }
 
@@ -262,7 +257,7 @@ impl Helpers {
     }
 
     /// A `float` rounded to a half type's bits.
-    pub(super) fn to_half(&mut self, half: DType) -> String {
+    pub(super) fn half_of(&mut self, half: DType) -> String {
         let bits_of = self.bits_of(DType::F32);
         let name = format!("gm_{half}_of_f32");
         let body = match half {

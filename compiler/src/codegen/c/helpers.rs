@@ -33,6 +33,12 @@ const BASE: &str = r#"#include <stddef.h>
 #define gm_copy memcpy
 #endif
 
+#if defined(__GNUC__) && (defined(__FP_FAST_FMAF) || (defined(__ARM_FEATURE_FMA) && (__ARM_FP & 4)))
+#define GM_FMA 1
+#else
+#define GM_FMA 0
+#endif
+
 void *memcpy(void *restrict to, const void *restrict from, size_t bytes);
 
 typedef uint8_t gm_bool;

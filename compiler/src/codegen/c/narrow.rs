@@ -151,7 +151,7 @@ impl Finder<'_> {
             Op::Load { .. } => {}
             Op::Bin(BinOp::Add | BinOp::Sub | BinOp::Mul, ..) | Op::Un(UnOp::Neg, _)
                 if low && self.kernel.regs[reg.0 as usize] == INDEX => {}
-            Op::Select(_, ..) if low && self.kernel.regs[reg.0 as usize] == INDEX => {}
+            Op::Select(..) if low && self.kernel.regs[reg.0 as usize] == INDEX => {}
             Op::Cast(to, _) if to.is_int() && to.size() <= 4 => {}
             _ => crate::kernel::types::operands(op, |operand| self.full[operand.0 as usize] = true),
         }

@@ -170,7 +170,10 @@ impl Helpers {
              }}\n    return v;\n"
         );
         let body = match whole {
-            Some(whole) => format!("#if GM_VECTORS\n    return {whole};\n#else\n{each}#endif\n"),
+            Some(whole) => {
+                let unless = if from.len() == 3 && to == DType::F32 && from[0] == to { " && !GM_FMA" } else { "" };
+                format!("#if GM_VECTORS{unless}\n    return {whole};\n#else\n{each}#endif\n")
+            }
             None => each,
         };
         self.ask(&name, |_| format!("GM_INLINE {ty} {name}({})\n{{\n{body}}}\n", params.join(", ")));
@@ -251,7 +254,9 @@ impl Helpers {
         let ty = self.vector(elem, lanes);
         let each = format!("{}(x, y, z)", self.fma(elem));
         let name = format!("gm_fma_{}", &ty["gm_".len()..]);
-        self.lanewise(Lanewise { name, to: elem, from: &[elem; 3], lanes, whole: None }, &each)
+        // Where no instruction does both, vectors are multiplied and added as such.
+        let whole = (elem == DType::F32).then(|| "vx * vy + vz".to_owned());
+        self.lanewise(Lanewise { name, to: elem, from: &[elem; 3], lanes, whole }, &each)
     }
 
     /// A conversion of vectors; `each` is that of the scalar `x`. `what` tells conversions apart.
