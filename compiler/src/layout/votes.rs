@@ -57,8 +57,16 @@ pub(super) fn all(p: &Program, constant: &[bool], live: &[TensorId]) -> Vec<Vote
 /// it, in less time than a map takes that moves single bytes.
 fn as_read(p: &Program, t: TensorId, weight: i64) -> Option<Vote> {
     let tensor = p.tensor(t);
-    let Def::Map { vars, body } = &tensor.def else { return None };
-    let (_, index) = expr::loads(*body).into_iter().max_by_key(|(_, index)| index.len())?;
+    let mut of = t;
+    let (vars, index) = loop {
+        let Def::Map { vars, body } = &p.tensor(of).def else { return None };
+        let (from, index) = expr::loads(*body).into_iter().max_by_key(|(_, index)| index.len())?;
+        // Element by element, so that the order is that of what is read.
+        if !index.iter().map(|i| i.as_var()).eq(vars.iter().map(|v| Some(*v))) {
+            break (vars, index);
+        }
+        of = from;
+    };
     let place = |v: VarId| {
         let at = index.iter().position(|i| free_vars(*i).contains(&v))?;
         let step = linear_in(index[at], v)?.0.as_const()?;

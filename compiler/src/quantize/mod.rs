@@ -22,7 +22,7 @@ mod tests;
 
 use crate::dtype::DType;
 use crate::fuse::{constants, uses};
-use crate::te::{Block, Def, Program, Step, Tensor, TensorId};
+use crate::te::{Block, Def, Expr, Program, Step, Tensor, TensorId};
 use std::collections::{BTreeMap, HashMap};
 
 use crate::sym::Int;
@@ -32,7 +32,15 @@ use bytes::Bytes;
 pub fn rewrite(p: &mut Program) {
     let uses = uses::find(p);
     let main = core::mem::take(&mut p.main);
-    let mut r = Rewrite { p, uses, known: HashMap::new(), fresh: vec![], views: BTreeMap::new(), node: String::new() };
+    let mut r = Rewrite {
+        p,
+        uses,
+        known: HashMap::new(),
+        fresh: vec![],
+        tables: HashMap::new(),
+        views: BTreeMap::new(),
+        node: String::new(),
+    };
     let main = r.block(main);
     r.p.main = main;
 }
@@ -46,6 +54,8 @@ struct Rewrite<'p> {
     known: HashMap<TensorId, Option<Bytes>>,
     /// Steps to come before the one at hand.
     fresh: Vec<Step>,
+    /// Loads of the tables that stand for expressions of constants.
+    tables: HashMap<Expr, Expr>,
     /// Views of sums that are finished where the view is defined.
     views: BTreeMap<TensorId, sums::Sum>,
     /// The node that new tensors are of.
@@ -74,9 +84,9 @@ impl Rewrite<'_> {
 
     /// A block that may not run, or run several times: what is made for it is its own.
     fn inner(&mut self, block: Block) -> Block {
-        let known = self.known.clone();
+        let before = (self.known.clone(), self.tables.clone());
         let block = self.block(block);
-        self.known = known;
+        (self.known, self.tables) = before;
         block
     }
 

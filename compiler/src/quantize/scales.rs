@@ -3,6 +3,7 @@
 use super::Rewrite;
 use crate::dtype::DType;
 use crate::sym::VarId;
+use crate::te::cx::reindex;
 use crate::te::{Def, Expr, Func1, Func2, Node, TensorId, expr};
 
 /// Most maps between a sum and the quantisation of its results.
@@ -54,10 +55,14 @@ impl Rewrite<'_> {
             }
             Node::Load(t, index) if self.is_read_once(t) => {
                 let tensor = self.p.tensor(t);
-                let Def::Map { vars: own, body } = tensor.def.clone() else { return None };
                 if tensor.dtype != DType::F32 {
                     return None;
                 }
+                if let Def::View(base) = tensor.def {
+                    let index = reindex(&tensor.shape, &self.p.tensor(base).shape, &index);
+                    return self.divided(vars, expr::load(base, DType::F32, index), scale, deep);
+                }
+                let Def::Map { vars: own, body } = tensor.def.clone() else { return None };
                 let put = |v: VarId| own.iter().position(|x| *x == v).map(|k| index[k]);
                 self.divided(vars, expr::subst_vars(body, &put), scale, deep)
             }
@@ -125,9 +130,14 @@ impl Rewrite<'_> {
         self.p.tensors[t.0 as usize].def = Def::Map { vars, body: new };
     }
 
-    /// A whole number as a float.
+    /// A sum of products of bytes as a float.
     fn is_sum(&self, e: Expr) -> bool {
-        matches!(e.node(), Node::Cast(DType::F32, a) if a.dtype() == DType::I32 && !self.is_constant_expr(a))
+        let Node::Cast(DType::F32, a) = e.node() else { return false };
+        let sum = |t: TensorId| {
+            let tensor = self.p.tensor(t);
+            tensor.dtype == DType::I32 && !matches!(tensor.def, Def::Const(_))
+        };
+        a.dtype() == DType::I32 && expr::loads(a).iter().any(|(t, _)| sum(*t))
     }
 
     fn is_read_once(&self, t: TensorId) -> bool {
@@ -144,8 +154,9 @@ impl Rewrite<'_> {
 
     /// With tables instead of what is computed from constants alone.
     fn with_tables(&mut self, vars: &[VarId], e: Expr) -> Expr {
-        let worth = !matches!(e.node(), Node::Const(_) | Node::Int(_) | Node::Load(..) | Node::Cast(..));
-        if worth && e.dtype() == DType::F32 && self.is_constant_expr(e) && !expr::loads(e).is_empty() {
+        let worth = !matches!(e.node(), Node::Const(_) | Node::Int(_) | Node::Load(..));
+        let wide = matches!(e.dtype(), DType::F32 | DType::I32);
+        if worth && wide && self.is_constant_expr(e) && !expr::loads(e).is_empty() {
             return self.table(vars, e);
         }
         let mut new = e;

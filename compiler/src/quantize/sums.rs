@@ -201,6 +201,9 @@ impl Rewrite<'_> {
 
     /// A tensor of the values of `e` for all indices that it depends on, if these are constants; else `e` itself.
     pub(super) fn table(&mut self, vars: &[VarId], e: Expr) -> Expr {
+        if let Some(load) = self.tables.get(&e) {
+            return *load;
+        }
         let constant = |t: TensorId| matches!(self.p.tensor(t).def, Def::Const(_));
         let loads = expr::loads(e);
         if loads.is_empty() || !loads.iter().all(|(t, _)| constant(*t)) {
@@ -212,7 +215,9 @@ impl Rewrite<'_> {
         let body = expr::subst_vars(e, &put);
         let dtype = e.dtype();
         let table = self.define(dtype, shape, Def::Map { vars: inner, body });
-        expr::load(table, dtype, index_of(&own))
+        let load = expr::load(table, dtype, index_of(&own));
+        self.tables.insert(e, load);
+        load
     }
 
     /// Those of `vars` that `e` depends on, and their extents.

@@ -108,9 +108,14 @@ impl Facts {
         };
         let b_loads = b_loads * if self.narrow { 4 } else { 1 };
         let accumulators = rows * groups.len();
-        // Words: two products and two additions, and three operations that take the other factor apart.
-        let multiplies = (accumulators as f64 / 2.0) * if self.pairs { 2.0 } else { 1.0 }
-            + if self.pairs { 1.5 * rows as f64 } else { 0.0 };
+        let (mut multiplies, mut v_loads) = (accumulators as f64 / 2.0, v_loads);
+        if self.pairs {
+            // Two products and two additions, and three operations that take the other factor apart, three a cycle.
+            multiplies = (4 * accumulators + 3 * rows) as f64 / 3.0;
+            // Two words of each column, from the second-level cache if the first does not hold the panel.
+            let panel = self.terms * 8 * groups.iter().map(|g| i64::from(g.lanes)).sum::<i64>();
+            v_loads *= if panel > target.near { 4.0 } else { 2.0 };
+        }
         let loads = (b_loads as f64 + v_loads * groups.len() as f64) / 2.0;
         let latency = 4.0 / ways(accumulators, self.terms) as f64;
         let mut per_term = multiplies.max(loads).max(latency);

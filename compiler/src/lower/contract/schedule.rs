@@ -4,6 +4,7 @@ use super::cost::Facts;
 use super::form::{Form, coef, extent, varies};
 use super::target::Target;
 use crate::sym::{Int, VarId};
+use crate::te::{Expr, Node, expr};
 
 /// How a contraction is computed.
 #[derive(Clone, Debug)]
@@ -163,6 +164,13 @@ fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     out
 }
 
+/// Elements that the epilogue reads for all columns alike.
+fn uniform_loads(form: &Form, s: &Schedule) -> usize {
+    let steady = |i: &Int| s.n.is_none_or(|n| !varies(*i, n));
+    let load = |e: &Expr| matches!(e.node(), Node::Load(_, index) if index.iter().all(steady));
+    expr::nodes(form.epilogue).iter().filter(|e| load(e)).count()
+}
+
 /// Register tiles that fit: accumulators, the vectors of one step, and one broadcast element.
 fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize, usize)> {
     // A few registers stay free for copies and for what the epilogue holds.
@@ -173,6 +181,8 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
         _ => 1,
     };
     let room = target.regs.saturating_sub(free) as usize;
+    // What the epilogue does with all sums alike, and what it computes.
+    let after = if target.wide { uniform_loads(form, s) + 3 } else { 0 };
     let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
     let elements = target.by_element && s.lanes > 1 && form.fours.is_none();
     let mut out = vec![];
@@ -185,7 +195,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
             };
             // Words of even and odd bytes of both, a product, and what takes them apart.
             let held = held + if form.words() == 2 { 4 } else { 0 };
-            if mr * nv + held <= room {
+            if mr * nv + held.max(after.min(8)) <= room {
                 out.push((mr, nv));
             }
         }
