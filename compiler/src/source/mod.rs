@@ -115,12 +115,16 @@ pub fn write(name: &str, file: &FileSpec, kernels: &[Kernel], style: Style) -> R
     let upper = name.to_ascii_uppercase();
     let model = Model { name, upper, file, plan, inputs, outputs, shapes };
     let mut helpers = Helpers::default();
+    let run = plan::run(&model, kernels);
     let mut functions = String::new();
     for (k, (kernel, bounds)) in kernels.iter().zip(bounds(kernels.len(), plan)).enumerate() {
+        // A call of no work units is none.
+        if !run.contains(&format!("{}(", kernel_name(k))) {
+            continue;
+        }
         let text = c::function(kernel, &kernel_name(k), style, &bounds, &mut helpers)?;
         functions += &format!("\n{text}");
     }
-    let run = plan::run(&model, kernels);
     let c = format!(
         "{}\n#include \"{name}.h\"\n\n{}{}{functions}{run}",
         header::banner(&model),
