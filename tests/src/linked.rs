@@ -169,7 +169,7 @@ fn main(source: &Source, inputs: &[Port], outputs: &[Port]) -> String {
             (true, _) => format!("    {{ int64_t dims[] = {macro_name}_SHAPE;\n"),
             (false, _) => format!("    {{ int64_t *dims = shapes.out_{field};\n"),
         };
-        let _ = write!(after, "{dims}    put(dims, {rank}, sizeof({ty}), outputs[{k}]); }}\n");
+        let _ = writeln!(after, "{dims}    put(dims, {rank}, sizeof({ty}), outputs[{k}]); }}");
     }
     let (declare, argument, grow) = match shapes {
         true => (
