@@ -136,6 +136,7 @@ fn sizes_for_dimensions_that_are_not_there_are_errors() {
         ("m=3", 1, "no input has a dimension 'm', but n"),
         ("n=18446744073709551615", 2, "too large"),
         ("n=1..9223372036854775808", 2, "too large"),
+        ("n=9223372036854775807", 3, "more memory than can be addressed"),
     ] {
         let (got, message) = failure(&pack(&folder, &["model.onnx", "--dim", dim]));
         assert_eq!(got, status, "{message}");

@@ -160,6 +160,19 @@ fn open_sizes_take_the_same_kernel_from_a_single_query_on() {
 }
 
 #[test]
+fn of_no_keys_the_sum_is_zero() {
+    let mut cx = Cx::new();
+    let n = open(&mut cx, 1, 2);
+    let q = cx.input("q", F, vec![dim(2), dim(20), dim(8)]);
+    let k = cx.input("k", F, vec![dim(2), dim(8), n]);
+    let v = cx.input("v", F, vec![dim(2), n, dim(12)]);
+    let scores = call(&mut cx, "MatMul", 13, &[Some(q), Some(k)], &[]);
+    let weights = call(&mut cx, "Softmax", 13, &[Some(scores)], &[("axis", AttrValue::Int(-1))]);
+    let y = call(&mut cx, "MatMul", 13, &[Some(weights), Some(v)], &[]);
+    check(&cx, y, &[0, 1, 9, 40], 2e-6);
+}
+
+#[test]
 fn masks_of_any_kind_are_part_of_the_kernel() {
     // Numbers and bools, for all heads or for each, for all queries or for each.
     for (dtype, shape) in [

@@ -21,6 +21,7 @@ fn shaped(module: &Module, name: &str, shape: &[u64], dims: &mut Dims) -> Result
     let fail = |text: String| Err(Error::Options(text));
     let names = || inputs.iter().map(|id| module.value_name(*id)).collect::<Vec<_>>().join(", ");
     let found = match name {
+        _ if inputs.is_empty() => return fail("a shape is given, but the model has no inputs".into()),
         "" if inputs.len() == 1 => inputs.first(),
         "" => return fail(format!("a shape needs the name of its input: the model has {}", names())),
         _ => inputs.iter().find(|id| module.value(**id).name == name),

@@ -24,16 +24,20 @@ pub fn prefix(text: &str) -> String {
     identifier(text)
 }
 
-/// An identifier for each name, all different.
+/// What the header's names of a tensor's properties end with.
+const PROPERTIES: [&str; 6] = ["name", "type", "rank", "shape", "elements", "bytes"];
+
+/// An identifier for each name, all different from each other and from those of the others' properties.
 pub(super) fn unique<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut taken = BTreeSet::new();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut out = vec![];
     for text in texts {
         let name = identifier(text);
         let names = std::iter::once(name.clone()).chain((2u32..).map(|n| format!("{name}_{n}")));
-        let free = names.into_iter().find(|name| !taken.contains(name));
+        let all = |name: &String| std::iter::once(name.clone()).chain(PROPERTIES.map(|p| format!("{name}_{p}")));
+        let free = names.into_iter().find(|name| all(name).all(|n| !taken.contains(&n)));
         let free = free.unwrap_or(name);
-        taken.insert(free.clone());
+        taken.extend(all(&free));
         out.push(free);
     }
     out
@@ -55,5 +59,7 @@ mod tests {
             assert_eq!(prefix(text), name);
         }
         assert_eq!(unique(["x", "X", "x_2", "x"].into_iter()), ["x", "x_2", "x_2_2", "x_3"]);
+        let names = unique(["x", "x_shape", "X.Rank", "x_name_bytes", "y_type", "y"].into_iter());
+        assert_eq!(names, ["x", "x_shape_2", "x_rank_2", "x_name_bytes", "y_type", "y_2"]);
     }
 }

@@ -520,6 +520,15 @@ impl Gen<'_> {
             let empty = self.e.b.cmp(Cmp::Eq, most, lowest);
             total = self.e.b.select(empty, none, total);
         }
+        let keys = extent(self.a.key);
+        if Int::new(0).lt(keys) != Some(true) {
+            // Of no keys the sum is 0, whatever it is divided by.
+            let ty = self.e.b.ty(total);
+            let (keys, zero, one) = (self.e.int(keys), self.e.b.i64(0), self.e.b.float(ty, 1.0));
+            let none = self.e.b.cmp(Cmp::Eq, keys, zero);
+            let none = self.e.b.splat(none, ty.lanes);
+            total = self.e.b.select(none, one, total);
+        }
         self.e.forget();
         self.e.locals.insert(self.a.total, total);
         let divisor = self.e.expr(self.a.divisor);

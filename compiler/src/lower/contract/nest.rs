@@ -311,12 +311,12 @@ impl Gen<'_> {
 
 /// Number of parts of at most `size` that make up `n`.
 fn parts(n: i64, size: i64) -> i64 {
-    (n + size - 1) / size.max(1)
+    n.saturating_add(size - 1) / size.max(1)
 }
 
 /// `n` rounded up to a multiple of `step`.
 fn up(n: i64, step: i64) -> i64 {
-    parts(n, step) * step
+    parts(n, step).saturating_mul(step)
 }
 
 /// How many rows of the broadcast operand half of the cache holds.

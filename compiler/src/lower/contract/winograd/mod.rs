@@ -142,7 +142,9 @@ impl Conv {
             inputs: count(inner)?,
             steps: [row, column],
         };
-        let fits = conv.inputs % UNROLL == 0 && step(form.out, channel) == Some(1);
+        let terms = [conv.size[0], conv.size[1], conv.outputs, conv.inputs].into_iter();
+        let counted = terms.map(|n| n.saturating_add(64)).try_fold(1i64, i64::checked_mul).is_some_and(|n| n < 1 << 50);
+        let fits = counted && conv.inputs % UNROLL == 0 && step(form.out, channel) == Some(1);
         (plain && fits).then_some(conv)
     }
 
