@@ -3,7 +3,8 @@
 use super::order::{self, Order};
 use crate::dtype::DType;
 use crate::lower::contract::{self, Contraction};
-use crate::sym::{Int, VarId, free_vars, linear_in};
+use crate::sym::{Int, VarId, free_vars, linear_in, subst};
+use crate::te::cx::{index_of, reindex};
 use crate::te::{Def, Program, TensorId, expr};
 
 /// A wish for the order of a tensor.
@@ -53,33 +54,43 @@ pub(super) fn all(p: &Program, constant: &[bool], live: &[TensorId]) -> Vec<Vote
     out
 }
 
-/// That an operand lies in the order of what it is computed from: contractions of bytes lay out either operand as they need
-/// it, in less time than a map takes that moves single bytes.
+/// That an operand lies in the order of what it is computed from, by way of maps and views: contractions of bytes lay out
+/// either operand as they need it, in less time than a map takes that moves single bytes.
 fn as_read(p: &Program, t: TensorId, weight: i64) -> Option<Vote> {
     let tensor = p.tensor(t);
-    let mut of = t;
-    let (vars, index) = loop {
-        let Def::Map { vars, body } = &p.tensor(of).def else { return None };
-        let (from, index) = expr::loads(*body).into_iter().max_by_key(|(_, index)| index.len())?;
-        // Element by element, so that the order is that of what is read.
-        if !index.iter().map(|i| i.as_var()).eq(vars.iter().map(|v| Some(*v))) {
-            break (vars, index);
-        }
-        of = from;
-    };
-    let place = |v: VarId| {
-        let at = index.iter().position(|i| free_vars(*i).contains(&v))?;
-        let step = linear_in(index[at], v)?.0.as_const()?;
-        Some((at, core::cmp::Reverse(step)))
-    };
+    let Def::Map { vars, .. } = &tensor.def else { return None };
     let many: Vec<usize> = (0..vars.len()).filter(|k| tensor.shape[*k] != Int::new(1)).collect();
-    let mut places = many.iter().map(|k| Some((place(vars[*k])?, *k))).collect::<Option<Vec<_>>>()?;
-    places.sort();
-    let units = (0..vars.len()).filter(|k| !many.contains(k));
-    let order: Order = units.chain(places.iter().map(|(_, k)| *k)).collect();
+    let (mut of, mut index) = (t, index_of(vars));
+    let mut order = order::plain(vars.len());
+    for _ in 0..MOVES {
+        (of, index) = match &p.tensor(of).def {
+            Def::View(base) => (*base, reindex(&p.tensor(of).shape, &p.tensor(*base).shape, &index)),
+            Def::Map { vars, body } => {
+                let Some((from, at)) = expr::loads(*body).into_iter().max_by_key(|(_, at)| at.len()) else { break };
+                let put = |v: VarId| vars.iter().position(|x| *x == v).map(|k| index[k]);
+                (from, at.iter().map(|i| subst(*i, &put)).collect())
+            }
+            _ => break,
+        };
+        // Where each axis is in the index, and how far apart its elements lie there.
+        let place = |v: VarId| {
+            let at = index.iter().position(|i| free_vars(*i).contains(&v))?;
+            let step = linear_in(index[at], v)?.0.as_const()?;
+            Some((at, core::cmp::Reverse(step)))
+        };
+        let Some(mut places) = many.iter().map(|k| Some((place(vars[*k])?, *k))).collect::<Option<Vec<_>>>() else {
+            break;
+        };
+        places.sort();
+        let units = (0..vars.len()).filter(|k| !many.contains(k));
+        order = units.chain(places.iter().map(|(_, k)| *k)).collect();
+    }
     let order = if order::moves(&order, &tensor.shape) { order } else { order::plain(vars.len()) };
     Some(Vote { tensor: t, order, weight })
 }
+
+/// Most maps and views looked through.
+const MOVES: usize = 16;
 
 fn of_one(
     p: &Program,

@@ -258,11 +258,15 @@ impl Sel<'_> {
 
     /// The instructions give the second operand where either is NaN, as a choice does.
     fn chosen(&mut self, mnemonic: Mnemonic, a: Reg, b: Reg) -> Res<Val> {
-        let (a, b) = (self.val(a)?, self.val(b)?);
+        let (a, mut b) = (self.val(a)?, self.used(b)?);
+        if a.ty.lanes == 1 {
+            self.complete(&mut b);
+        }
         let mut parts = vec![];
-        for (p, (x, y)) in a.parts.iter().zip(&b.parts).enumerate() {
+        for (p, x) in a.parts.iter().enumerate() {
             let size = Self::part_size(&a, p);
-            parts.push(self.vec(mnemonic, size, &[Opnd::Reg(*x, size), Opnd::Reg(*y, size)]));
+            let y = self.source(&mut b, p, size);
+            parts.push(self.vec(mnemonic, size, &[Opnd::Reg(*x, size), y]));
         }
         Ok(self.value(a.ty, parts))
     }

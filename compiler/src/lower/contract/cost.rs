@@ -28,6 +28,8 @@ pub(super) struct Facts {
     pub quads: bool,
     /// Bytes are converted.
     narrow: bool,
+    /// Bytes are multiplied four at a time.
+    fours: bool,
     /// See [`Fours::pairs`](super::form::Fours::pairs).
     pairs: bool,
     /// Columns are contiguous in the output.
@@ -69,6 +71,7 @@ impl Facts {
             b_packed: b.data.is_some(),
             quads: quads(form, target, s),
             narrow,
+            fours: form.fours.is_some(),
             pairs: form.words() == 2,
             contiguous: s.n.is_none_or(|n| coef(form.out, n) == Some(Int::new(1))),
             staged_from: stage::tiles_of_rows(form, target, s),
@@ -130,6 +133,12 @@ impl Facts {
             per_term += 0.25 * rows as f64;
         }
         per_term += 0.25;
+        if self.fours {
+            // Products wait for what the first-level cache does not hold; and of equal tiles the one that reads less.
+            let width: i64 = groups.iter().map(|g| i64::from(g.lanes)).sum();
+            let far = self.terms * 4 * width > target.near * 2 / 3;
+            per_term += groups.len() as f64 * if far { 0.4 } else { 0.02 } + 0.01 * rows as f64;
+        }
         let store = if self.contiguous { 2.0 } else { 2.0 + 2.0 * f64::from(s.lanes) };
         let rows_apart = if self.rows_apart && s.whole_lines().is_none() { 6.0 * rows as f64 } else { 0.0 };
         self.terms as f64 * per_term + accumulators as f64 * store + rows_apart + 12.0

@@ -195,7 +195,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
             };
             // Words of even and odd bytes of both, a product, and what takes them apart.
             let held = held + if form.words() == 2 { 4 } else { 0 };
-            if mr * nv + held.max(after.min(8)) <= room {
+            if mr * nv + held.max(after.min(7)) <= room {
                 out.push((mr, nv));
             }
         }
