@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import control
 import folders
+import quantized
 import vad
 
 MODELS = os.path.join(sys.prefix, "models")
@@ -148,6 +149,13 @@ def make_silero_vad(out, name):
     folders.write(out, name, model, sets, "audio", note=f"silero-vad 6.2.3, MIT; {rate} Hz; input 1 of set K is output 1 of set K-1")
 
 
+def make_quantized(out, name):
+    model, sets, step = quantized.make(generator(9), name.endswith("_signed"))
+    check_telling(name, sets)
+    # A sum of floats that falls on the other side of a half moves what is computed from it by a step.
+    folders.write(out, name, model, sets, "quantized", atol=2.01 * step, note=f"made-up weights; outputs are multiples of {step:.4g}")
+
+
 def make_control(out, name):
     control.write(out, name, int(name.removeprefix("control_")))
 
@@ -163,6 +171,8 @@ MAKERS = {
     "mobilenet_v2_bn": make_vision,
     "ppocr_cls": make_ppocr_cls,
     "magika": make_magika,
+    "quantized": make_quantized,
+    "quantized_signed": make_quantized,
     "resnet50": make_vision,
     "resnet50_dyn": make_vision,
     **{f"control_{seed}": make_control for seed in control.SEEDS},

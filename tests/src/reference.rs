@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::compare::{Tolerance, compare};
 
 /// All real models that have reference outputs; `make.py --list` names the same, and those of [`CONTROL`].
-pub const MODELS: [&str; 12] = [
+pub const MODELS: [&str; 14] = [
     "mlp",
     "mlp_dyn",
     "silero_vad",
@@ -22,9 +22,14 @@ pub const MODELS: [&str; 12] = [
     "mobilenet_v2_bn",
     "ppocr_cls",
     "magika",
+    "quantized",
+    "quantized_signed",
     "resnet50",
     "resnet50_dyn",
 ];
+
+/// Those of them that compute with integers, so that all processors give the same.
+pub const QUANTIZED: [&str; 2] = ["quantized", "quantized_signed"];
 
 /// How the folders of random models with control flow begin.
 pub const CONTROL: &str = "control_";

@@ -9,9 +9,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use graphmend::compiler::pack::Options;
 use graphmend::targets::Arch;
-use graphmend::{compiler, host};
+use graphmend::{Model, Trust, compiler, host};
 use graphmend_tests::emulate::Machine;
-use graphmend_tests::reference::{Case, MODELS, control_models};
+use graphmend_tests::reference::{Case, MODELS, QUANTIZED, control_models, run};
 
 const CORTEX_A53: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a53" };
 const CORTEX_A72: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a72" };
@@ -139,6 +139,27 @@ fn riscv64_gives_the_reference_values() -> Result<()> {
 #[test]
 fn rv64gcv_gives_the_reference_values() -> Result<()> {
     small_models("rv64gcv", RV64GCV)
+}
+
+/// What is computed with integers is the same there as here.
+#[test]
+fn quantized_models_give_the_bits_that_this_machine_gives() -> Result<()> {
+    for name in QUANTIZED {
+        let case = Case::load(name)?;
+        let folder = tempfile::tempdir()?;
+        let packed = compiler::pack_file(case.model(), &Options::new(host::target(None)?), &mut |_, _, _| {})?;
+        let model = Model::from_bytes(&packed.bytes, Trust::Unsigned)?;
+        for (target, machine) in
+            [("aarch64", CORTEX_A53), ("rpi5", CORTEX_A76), ("riscv64", RV64GC), ("rv64gcv", RV64GCV)]
+        {
+            let cache = pack(&folder, &case, target)?;
+            for set in 0..case.sets {
+                let here = run(&model, &mut model.session()?, &case.inputs(set)?)?;
+                assert_eq!(here, machine.run(&cache, &case, set, folder.path())?, "{name}, set {set}, {target}");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A file for a processor that has more than this one is refused before any of its code runs, and the lack is named.

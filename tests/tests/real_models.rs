@@ -63,7 +63,7 @@ macro_rules! models {
 
 models! {
     mlp mlp_dyn silero_vad silero_vad_8k squeezenet1_1 mobilenet_v2 mobilenet_v2_dyn mobilenet_v2_bn ppocr_cls magika
-    resnet50 resnet50_dyn
+    quantized quantized_signed resnet50 resnet50_dyn
 }
 
 #[test]

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use graphmend::compiler::pack::{Options, Packed};
 use graphmend::targets::{self, Arch, Cpu};
 use graphmend::{Host, Model, OpenOptions, Trust, compiler, host};
-use graphmend_tests::reference::{Case, run};
+use graphmend_tests::reference::{Case, QUANTIZED, run};
 
 fn pack(case: &Case, cpu: Cpu) -> Result<Packed> {
     compiler::pack_file(case.model(), &Options::new(cpu), &mut |_, _, _| {})
@@ -83,5 +83,23 @@ fn targets_that_this_machine_includes_give_the_reference_values() -> Result<()> 
     }
     println!("ran here: {}", tried.join(" "));
     assert!(tried.contains(&"native"));
+    Ok(())
+}
+
+#[test]
+fn quantized_models_give_the_same_bits_on_all_targets_that_this_machine_includes() -> Result<()> {
+    let native = host::target(None)?;
+    for name in QUANTIZED {
+        let case = Case::load(name)?;
+        for set in 0..case.sets {
+            let mut first = None;
+            for cpu in host::targets().filter(|cpu| native.runs_code_for(cpu)) {
+                let model = Model::from_bytes(&pack(&case, cpu)?.bytes, Trust::Unsigned)?;
+                let outputs = run(&model, &mut model.session()?, &case.inputs(set)?)?;
+                let (with, want) = first.get_or_insert_with(|| (cpu.name, outputs.clone()));
+                assert_eq!(*want, outputs, "{name}, set {set}: {with} and {}", cpu.name);
+            }
+        }
+    }
     Ok(())
 }

@@ -64,6 +64,11 @@ impl<'a> Emit<'a> {
         self.memo = vec![HashMap::new()];
     }
 
+    /// Tells the value of an expression.
+    pub fn know(&mut self, e: Expr, value: Reg) {
+        self.memo.last_mut().map(|m| m.insert(e, value));
+    }
+
     /// The buffer parameter of the memory that holds a tensor, added when it is first used. A kernel may read from the memory
     /// that it writes: other elements.
     pub fn tensor_buf(&mut self, t: TensorId, access: Access) -> Buf {

@@ -19,7 +19,7 @@ impl Rewrite<'_> {
             if e.dtype() != DType::F32 || !self.is_positive(scale) {
                 continue;
             }
-            if let Some(scaled) = self.divided(&vars, x, scale, DEEP).or_else(|| self.approximately(&vars, x, scale)) {
+            if let Some(scaled) = self.divided(&vars, x, scale, (false, DEEP)).or_else(|| self.approximately(&vars, x, scale)) {
                 new = expr::replace(new, e, scaled);
                 break;
             }
@@ -40,31 +40,46 @@ impl Rewrite<'_> {
         tensor.dtype == DType::F32 && bytes.chunks_exact(4).all(positive)
     }
 
-    /// `e / scale`, where `e` is made of a scaled sum of integers, constants added to it and bounds; else nothing.
-    fn divided(&mut self, vars: &[VarId], e: Expr, scale: Expr, deep: u32) -> Option<Expr> {
+    /// `e / scale`, where `e` is made of a scaled sum of integers, constants added to it and bounds; else nothing. In `term`s of
+    /// a sum, which is rounded several times, so is the product of a single byte and its scale.
+    fn divided(&mut self, vars: &[VarId], e: Expr, scale: Expr, (term, deep): (bool, u32)) -> Option<Expr> {
         let deep = deep.checked_sub(1)?;
+        let whole = |r: &Self, e: Expr| if term { r.is_integer(e) } else { r.is_sum(e) };
         match e.node() {
-            Node::Bin(Func2::Mul, a, b) if self.is_sum(a) => self.divided_constant(vars, b, scale).map(|b| a * b),
-            Node::Bin(Func2::Mul, a, b) if self.is_sum(b) => self.divided_constant(vars, a, scale).map(|a| a * b),
+            Node::Bin(Func2::Mul, a, b) if whole(self, a) => self.divided_constant(vars, b, scale).map(|b| a * b),
+            Node::Bin(Func2::Mul, a, b) if whole(self, b) => self.divided_constant(vars, a, scale).map(|a| a * b),
             Node::Bin(f @ (Func2::Add | Func2::Max | Func2::Min), a, b) => {
-                let (x, y) = match self.divided(vars, a, scale, deep) {
+                if f == Func2::Add {
+                    let mut part = |e: Expr| self.divided(vars, e, scale, (true, deep));
+                    if let (Some(x), Some(y)) = (part(a), part(b)) {
+                        return Some(x + y);
+                    }
+                }
+                let (x, y) = match self.divided(vars, a, scale, (term, deep)) {
                     Some(x) => (x, self.divided_constant(vars, b, scale)?),
-                    None => (self.divided(vars, b, scale, deep)?, self.divided_constant(vars, a, scale)?),
+                    None => (self.divided(vars, b, scale, (term, deep))?, self.divided_constant(vars, a, scale)?),
                 };
                 Some(expr::bin(f, x, y))
             }
-            Node::Load(t, index) if self.is_read_once(t) => {
+            Node::Load(t, index) => {
                 let tensor = self.p.tensor(t);
                 if tensor.dtype != DType::F32 {
                     return None;
                 }
                 if let Def::View(base) = tensor.def {
                     let index = reindex(&tensor.shape, &self.p.tensor(base).shape, &index);
-                    return self.divided(vars, expr::load(base, DType::F32, index), scale, deep);
+                    let load = expr::load(base, DType::F32, index);
+                    return if self.is_read_once(t) { self.divided(vars, load, scale, (term, deep)) } else { None };
                 }
                 let Def::Map { vars: own, body } = tensor.def.clone() else { return None };
+                // What a byte stands for is soon computed again.
+                let single = matches!(body.node(), Node::Bin(Func2::Mul, a, b)
+                    if !self.is_sum(a) && !self.is_sum(b) && (self.is_integer(a) || self.is_integer(b)));
+                if !single && !self.is_read_once(t) {
+                    return None;
+                }
                 let put = |v: VarId| own.iter().position(|x| *x == v).map(|k| index[k]);
-                self.divided(vars, expr::subst_vars(body, &put), scale, deep)
+                self.divided(vars, expr::subst_vars(body, &put), scale, (term, deep))
             }
             _ => None,
         }
@@ -140,12 +155,42 @@ impl Rewrite<'_> {
         a.dtype() == DType::I32 && expr::loads(a).iter().any(|(t, _)| sum(*t))
     }
 
+    /// An integer that is no constant, as a float.
+    fn is_integer(&self, e: Expr) -> bool {
+        matches!(e.node(), Node::Cast(DType::F32, a) if a.dtype() == DType::I32 && self.settled(a, DEEP).is_none())
+    }
+
     fn is_read_once(&self, t: TensorId) -> bool {
         self.uses.readers.get(&t).is_some_and(|r| r.len() == 1) && !self.uses.whole.contains(&t)
     }
 
     fn divided_constant(&mut self, vars: &[VarId], e: Expr, scale: Expr) -> Option<Expr> {
-        self.is_constant_expr(e).then(|| self.table(vars, e / scale))
+        let e = self.settled(e, DEEP)?;
+        Some(self.table(vars, e / scale))
+    }
+
+    /// What is made of constants alone, by way of maps, as an expression of constant tensors.
+    fn settled(&self, e: Expr, deep: u32) -> Option<Expr> {
+        let deep = deep.checked_sub(1)?;
+        let mut known = true;
+        let e = expr::map_loads(e, &mut |t, index, dtype| {
+            let tensor = self.p.tensor(t);
+            let found = match &tensor.def {
+                Def::Const(_) => return None,
+                Def::View(base) => {
+                    let index = reindex(&tensor.shape, &self.p.tensor(*base).shape, index);
+                    self.settled(expr::load_as(*base, dtype, index), deep)
+                }
+                Def::Map { vars, body } if tensor.dtype == dtype => {
+                    let put = |v: VarId| vars.iter().position(|x| *x == v).map(|k| index[k]);
+                    self.settled(expr::subst_vars(*body, &put), deep)
+                }
+                _ => None,
+            };
+            known &= found.is_some();
+            found
+        });
+        known.then_some(e)
     }
 
     fn is_constant_expr(&self, e: Expr) -> bool {

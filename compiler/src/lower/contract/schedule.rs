@@ -184,6 +184,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
     // What the epilogue does with all sums alike, and what it computes.
     let after = if target.wide { uniform_loads(form, s) + 3 } else { 0 };
     let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
+    let own_bytes = form.exact.is_some() && s.n.is_some_and(|n| varies(form.ops[1 - s.vec].flat, n));
     let elements = target.by_element && s.lanes > 1 && form.fours.is_none();
     let mut out = vec![];
     for mr in 1..=14.min(scalar_limit) {
@@ -195,6 +196,8 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
             };
             // Words of even and odd bytes of both, a product, and what takes them apart.
             let held = held + if form.words() == 2 { 4 } else { 0 };
+            // Elements of a window of bytes are converted once for all terms that share them.
+            let held = if own_bytes { mr * nv + 3 * nv + 1 } else { held };
             if mr * nv + held.max(after.min(7)) <= room {
                 out.push((mr, nv));
             }

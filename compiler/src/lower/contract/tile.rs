@@ -10,7 +10,10 @@ use crate::kernel::builder::Builder;
 use crate::kernel::ir::{Buf, Dot, Reg, Type, Var};
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId};
-use crate::te::TensorId;
+use crate::te::{Expr, Func2, Node, TensorId, expr};
+
+/// Terms of bytes whose sums with all their corrections are below 2^24: three times 255 * 255 each.
+const FEW: i64 = (1 << 24) / (3 * 255 * 255);
 
 /// The generator of one kernel.
 pub(super) struct Gen<'a> {
@@ -431,13 +434,39 @@ impl<'a> Gen<'a> {
         }
     }
 
+    /// Where the epilogue makes a float of an integer that was summed as one, that is it; where it subtracts another integer
+    /// first, floats hold both and the difference if there are few terms.
+    fn keep_float(&mut self, float: Reg) {
+        let sum = self.sum;
+        let is_sum = |e: Expr| matches!(e.node(), Node::Load(t, _) if t == sum);
+        let few = self.form.terms().is_some_and(|n| n <= FEW);
+        for e in expr::nodes(self.form.epilogue) {
+            let Node::Cast(DType::F32, whole) = e.node() else { continue };
+            match whole.node() {
+                _ if whole.dtype() != DType::I32 => {}
+                Node::Load(..) if is_sum(whole) => self.e.know(e, float),
+                Node::Bin(Func2::Sub, a, less) if few && is_sum(a) && !expr::nodes(less).iter().any(|e| is_sum(*e)) => {
+                    let less = self.e.expr(less);
+                    let less = self.e.b.cast(DType::F32, less);
+                    let difference = self.e.b.sub(float, less);
+                    self.e.know(e, difference);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The epilogue on finished sums of one group, and its store.
     pub(super) fn store(&mut self, sum: Reg, group: Group) {
         // Half types round here, bytes were summed as floats; otherwise this changes nothing.
+        let float = (self.e.b.ty(sum).elem == DType::F32).then_some(sum);
         let sum = self.e.b.cast(self.e.program.tensor(self.sum).dtype, sum);
         self.e.forget();
         self.e.locals.insert(self.sum, sum);
         self.e.lane = self.s.n.filter(|_| group.lanes > 1).map(|n| (n, group.lanes));
+        if let Some(float) = float {
+            self.keep_float(float);
+        }
         let value = self.e.expr(self.form.epilogue);
         // A value that is the same for all columns comes as a vector all the same.
         let flat = self.form.out;
