@@ -19,7 +19,9 @@ impl Rewrite<'_> {
             if e.dtype() != DType::F32 || !self.is_positive(scale) {
                 continue;
             }
-            if let Some(scaled) = self.divided(&vars, x, scale, (false, DEEP)).or_else(|| self.approximately(&vars, x, scale)) {
+            if let Some(scaled) =
+                self.divided(&vars, x, scale, (false, DEEP)).or_else(|| self.approximately(&vars, x, scale))
+            {
                 new = expr::replace(new, e, scaled);
                 break;
             }
