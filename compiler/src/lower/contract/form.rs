@@ -209,11 +209,14 @@ impl Form {
         let Some(data) = &op.data else { return Some(op.clone()) };
         let reader = data.reader()?;
         let own = |x: &&VarId| varies(data.flat, **x);
-        let axes: Vec<VarId> = self.vars.iter().filter(own).chain(&self.ks).copied().collect();
+        let outer: Vec<VarId> = self.vars.iter().filter(own).copied().collect();
+        let offsets = |axes: &[VarId]| super::pack::offsets(axes, &|v| reader.step(v));
+        let (firsts, terms) = (offsets(&outer)?, offsets(&self.ks)?);
         let mut bytes = vec![];
-        for at in super::pack::offsets(&axes, &|v| reader.step(v))? {
-            reader.append(reader.base() + at, &mut bytes);
+        for at in firsts {
+            terms.iter().for_each(|term| reader.append(reader.base() + at + term, &mut bytes));
         }
+        let axes = [outer, self.ks.clone()].concat();
         let sizes: Vec<Int> = axes.iter().map(|v| extent(*v)).collect();
         let flat = flatten(&sizes, &axes.iter().map(|v| Int::var(*v)).collect::<Vec<_>>());
         let data = Source { bytes: Arc::new(bytes), flat, ..data.clone() };
