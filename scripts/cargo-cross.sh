@@ -14,7 +14,7 @@
 # Guest CPU: QEMU_CPU; for riscv64 the default here has the vector extension, 128 bits wide.
 set -euo pipefail
 
-known='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
+known='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
 fail() { echo "cargo-cross.sh: $*" >&2; exit 1; }
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; echo "Targets tried: $known"; }
 
@@ -55,6 +55,9 @@ case $target in
     riscv64gc-unknown-linux-gnu)
         gnu_linux riscv64-linux-gnu riscv64 CC_riscv64gc_unknown_linux_gnu
         export QEMU_CPU=${QEMU_CPU:-rv64,v=true,vlen=128,vext_spec=v1.0} ;;
+    armv7-unknown-linux-gnueabihf)
+        gnu_linux arm-linux-gnueabihf arm CC_armv7_unknown_linux_gnueabihf
+        export QEMU_CPU=${QEMU_CPU:-cortex-a7} ;;
     *-none | *-none-*)
         # rustup brings rust-lld, which these targets name; Debian's Rust has no linker of its own.
         if [ "$use" = debian ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests that need other processors, under QEMU: generated code against the interpreter, and files packed for
-# Raspberry Pi and RISC-V against reference outputs, with graphmend-run built for them.
+# Raspberry Pi, RISC-V and 32-bit Arm against reference outputs, with graphmend-run built for them.
 #
 #   scripts/test-cross.sh [ARGUMENTS OF cargo test]
 #
@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=
-for tool in aarch64-linux-gnu-gcc riscv64-linux-gnu-gcc qemu-aarch64 qemu-riscv64; do
+for tool in aarch64-linux-gnu-gcc riscv64-linux-gnu-gcc arm-linux-gnueabihf-gcc qemu-aarch64 qemu-riscv64 qemu-arm; do
     command -v "$tool" > /dev/null || missing="$missing $tool"
 done
 if [ -n "$missing" ]; then
@@ -21,12 +21,13 @@ if [ -n "$missing" ]; then
     scripts/install-cross.sh
 fi
 
-for target in aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu; do
+for target in aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf; do
     scripts/cargo-cross.sh "$target" build -p graphmend --bin graphmend-run --no-default-features
 done
 built=${CARGO_TARGET_DIR:-$PWD/target/cross}
 export GRAPHMEND_RUN_AARCH64=$built/aarch64-unknown-linux-gnu/debug/graphmend-run
 export GRAPHMEND_RUN_RISCV64=$built/riscv64gc-unknown-linux-gnu/debug/graphmend-run
+export GRAPHMEND_RUN_ARM=$built/armv7-unknown-linux-gnueabihf/debug/graphmend-run
 
 # With all packages named, so that nothing is built anew with fewer features.
 cargo test --workspace --features graphmend-tests/cross --test emulated "$@"

@@ -49,7 +49,9 @@ pub fn targets() -> impl Iterator<Item = Cpu> {
 }
 
 fn has_generator(cpu: &Cpu) -> bool {
-    crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
+    // Programs with an operating system load code that a C compiler made.
+    let by_c = crate::compiler::codegen::c::serves(cpu.into()) && cpu.rust_triple.contains("linux");
+    by_c || crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
 }
 
 /// Why a model could not be packed or opened.
@@ -169,6 +171,7 @@ fn key(content: &[u8; 32], options: &Options) -> String {
     put(format!("{:?}", options.target).as_bytes());
     put(&(options.unroll as u64).to_le_bytes());
     put(&[options.layout as u8]);
+    put(format!("{:?}", options.cc).as_bytes());
     for (name, dim) in &options.dims {
         put(name.as_bytes());
         put(format!("{dim:?}").as_bytes());

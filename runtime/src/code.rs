@@ -46,7 +46,7 @@ pub(crate) fn executable(memory: MmapMut) -> io::Result<Mmap> {
 }
 
 /// Makes instruction fetches see what was written. x86 keeps its caches coherent.
-#[cfg(not(any(target_arch = "aarch64", all(target_arch = "riscv64", target_os = "linux"))))]
+#[cfg(not(any(target_arch = "aarch64", all(any(target_arch = "riscv64", target_arch = "arm"), target_os = "linux"))))]
 fn flush_instructions(_code: &[u8]) {}
 
 /// Cleans the data cache and invalidates the instruction cache, line by line, as the Arm ARM (B2.4.4) prescribes.
@@ -84,4 +84,14 @@ fn flush_instructions(code: &[u8]) {
     let range = code.as_ptr_range();
     // SAFETY: the call only looks at the numbers.
     unsafe { libc::syscall(SYS_RISCV_FLUSH_ICACHE, range.start, range.end, 0usize) };
+}
+
+/// Asks the kernel: programs may not clean caches themselves on 32-bit Arm.
+#[cfg(all(target_arch = "arm", target_os = "linux"))]
+fn flush_instructions(code: &[u8]) {
+    /// `cacheflush(start, end, flags)`, in Arm's own range of system calls; flags are 0.
+    const ARM_CACHEFLUSH: libc::c_long = 0x0f_0002;
+    let range = code.as_ptr_range();
+    // SAFETY: the call only looks at the numbers.
+    unsafe { libc::syscall(ARM_CACHEFLUSH, range.start, range.end, 0usize) };
 }

@@ -107,7 +107,35 @@ fn riscv_isa(cpuinfo: &str, known: Features) -> Features {
     set
 }
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+/// The library detects these too, but not yet in its stable part.
+#[cfg(target_arch = "arm")]
+fn features() -> Features {
+    fs::read("/proc/self/auxv").map_or(Features::NONE, |auxv| arm_hwcap(&auxv)).with_implied(Arch::Arm)
+}
+
+/// Features out of the auxiliary vector of a 32-bit Arm process, whose `AT_HWCAP` has the bits of Linux' `HWCAP_`.
+#[cfg(any(target_arch = "arm", test))]
+fn arm_hwcap(auxv: &[u8]) -> Features {
+    use crate::features::arm::*;
+    const AT_HWCAP: u32 = 16;
+    const VFPV3: u32 = 1 << 13;
+    // Processors with these have Thumb-2, which has no bit; and every unit of Linux' machines computes in binary64.
+    let bits: [(u32, Features); 6] =
+        [(1 << 6, FP32.or(FP64)), (1 << 7, DSP), (1 << 12, NEON), (VFPV3, THUMB2), (1 << 16, VFPV4), (1 << 17, IDIV)];
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
+    let mut set = Features::NONE;
+    for entry in auxv.chunks_exact(8).filter(|entry| word(&entry[..4]) == AT_HWCAP) {
+        let hwcap = word(&entry[4..]);
+        for (bit, feature) in bits {
+            if hwcap & bit != 0 {
+                set = set.or(feature);
+            }
+        }
+    }
+    set
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64", target_arch = "arm")))]
 fn features() -> Features {
     Features::NONE
 }
@@ -204,6 +232,20 @@ mod tests {
         };
         assert!(cpu.runs_code_for(&lookup(base).unwrap()));
         assert!(cpu.l1d_bytes >= 4096 && cpu.cache_line >= 16);
+    }
+
+    #[test]
+    fn arm_features_come_from_the_auxiliary_vector() {
+        // A Cortex-A7 and an ARM1176, as Linux reports them.
+        let auxv =
+            |hwcap: u32| -> Vec<u8> { [6, 4096, 16, hwcap, 0, 0].iter().flat_map(|w: &u32| w.to_le_bytes()).collect() };
+        let has = |hwcap, name| {
+            let preset = lookup(name).unwrap();
+            arm_hwcap(&auxv(hwcap)).contains(preset.features)
+        };
+        assert!(has(0x003f_b0d6, "rpi2") && has(0x003f_b0d6, "armv7") && has(0x003f_b0d6, "armv6"));
+        assert!(has(0x0000_80d7, "rpi1") && !has(0x0000_80d7, "armv7"));
+        assert_eq!(arm_hwcap(&auxv(0)), Features::NONE);
     }
 
     #[test]

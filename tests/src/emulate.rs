@@ -28,6 +28,7 @@ impl Machine {
         let (qemu, sysroot, variable) = match self.arch {
             Arch::Aarch64 => ("qemu-aarch64", "/usr/aarch64-linux-gnu", "GRAPHMEND_RUN_AARCH64"),
             Arch::Riscv64 => ("qemu-riscv64", "/usr/riscv64-linux-gnu", "GRAPHMEND_RUN_RISCV64"),
+            Arch::Arm => ("qemu-arm", "/usr/arm-linux-gnueabihf", "GRAPHMEND_RUN_ARM"),
             other => anyhow::bail!("nothing emulates {}", other.name()),
         };
         let program = std::env::var_os(variable).with_context(|| {

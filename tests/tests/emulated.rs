@@ -16,6 +16,8 @@ use graphmend_tests::reference::{Case, MODELS, QUANTIZED, control_models, run};
 const CORTEX_A53: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a53" };
 const CORTEX_A72: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a72" };
 const CORTEX_A76: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a76" };
+const CORTEX_A7: Machine = Machine { arch: Arch::Arm, cpu: "cortex-a7" };
+const CORTEX_A8: Machine = Machine { arch: Arch::Arm, cpu: "cortex-a8" };
 const RV64GC: Machine = Machine { arch: Arch::Riscv64, cpu: "rv64" };
 const RV64GCV: Machine = Machine { arch: Arch::Riscv64, cpu: "rv64,v=true,vlen=128,vext_spec=v1.0" };
 
@@ -79,10 +81,15 @@ fn models(target: &str, machine: Machine, wanted: &dyn Fn(&str) -> bool) -> Resu
 
 /// Random models with control flow, their loops kept; each with another one of its sets.
 fn control_flow(target: &str, machine: Machine) -> Result<()> {
+    some_control_flow(target, machine, 1)
+}
+
+/// One of so many of them.
+fn some_control_flow(target: &str, machine: Machine, of: usize) -> Result<()> {
     let mut options = Options::new(host::target(Some(target))?);
     options.unroll = 0;
     let names = control_models()?;
-    for (k, name) in names.iter().enumerate() {
+    for (k, name) in names.iter().enumerate().step_by(of) {
         let case = Case::load(name)?;
         let folder = tempfile::tempdir()?;
         let packed = compiler::pack_file(case.model(), &options, &mut |_, _, _| {})?;
@@ -92,7 +99,7 @@ fn control_flow(target: &str, machine: Machine) -> Result<()> {
         let one = || case.check(set, &machine.run(&cache, &case, set, folder.path())?);
         one().with_context(|| format!("{name}, set {set}, {target} on {}", machine.cpu))?;
     }
-    println!("{target} on {}: {} models with control flow", machine.cpu, names.len());
+    println!("{target} on {}: {} models with control flow", machine.cpu, names.len().div_ceil(of));
     Ok(())
 }
 
@@ -109,6 +116,22 @@ fn riscv64_runs_control_flow() -> Result<()> {
 #[test]
 fn rv64gcv_runs_control_flow() -> Result<()> {
     control_flow("rv64gcv", RV64GCV)
+}
+
+/// Each kernel takes a run of the C compiler.
+#[test]
+fn armv7_runs_control_flow() -> Result<()> {
+    some_control_flow("armv7", CORTEX_A8, 8)
+}
+
+#[test]
+fn armv7_gives_the_reference_values() -> Result<()> {
+    models("armv7", CORTEX_A8, &|name| !is_large(name))
+}
+
+#[test]
+fn rpi2_gives_the_reference_values() -> Result<()> {
+    models("rpi2", CORTEX_A7, &|name| name.starts_with("mlp") || name.starts_with("silero"))
 }
 
 #[test]
@@ -171,6 +194,7 @@ fn a_file_for_another_processor_is_refused() -> Result<()> {
         ("rpi5", CORTEX_A53, "dotprod"),
         ("rpi5", CORTEX_A72, "dotprod"),
         ("rv64gcv", RV64GC, "v"),
+        ("rpi2", CORTEX_A8, "vfpv4"),
         ("rpi4", RV64GC, "aarch64"),
         ("x86-64", CORTEX_A72, "x86_64"),
     ] {

@@ -14,6 +14,7 @@ use crate::lower::{self, LoweredKernel};
 use crate::mend::{self, Report};
 use crate::plan::{self, Planned};
 use crate::quantize;
+use crate::source::toolchain::Toolchain;
 use crate::source::{self, Source};
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
@@ -42,6 +43,8 @@ pub struct Options {
     pub emit: Vec<Emit>,
     /// What to make.
     pub product: Product,
+    /// The C compiler for processors that have code by way of C, and flags for it; nothing: one that is found.
+    pub cc: Option<String>,
 }
 
 /// What packing makes.
@@ -64,6 +67,7 @@ impl Options {
             layout: Layout::Auto,
             emit: vec![],
             product: Product::Cache,
+            cc: None,
         }
     }
 }
@@ -183,6 +187,11 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         }
     };
     let cpu = &schedule_cpu(options);
+    let target = Target::from(cpu);
+    let toolchain = match options.product {
+        Product::Cache if codegen::c::serves(target) => Some(Toolchain::find(&options.target, options.cc.as_deref())?),
+        _ => None,
+    };
     let nodes = module.node_count();
     emit(Emit::Graph, &|| module.to_string());
     let options = &dims::bound(&module, options)?;
@@ -206,8 +215,8 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         return Err(Error::unsupported("", "", "the tensors of a run take more memory than can be addressed"));
     }
     emit(Emit::Kernels, &|| planned.kernels.iter().map(Kernel::to_string).collect::<Vec<_>>().join("\n"));
-    let target = Target::from(cpu);
-    let kernels = generate(&planned, target, &options.product, progress)?;
+    // One that is missing is told before the work; its version is part of what the file is made from.
+    let kernels = generate(&planned, target, toolchain.as_ref(), &options.product, progress)?;
     emit(Emit::Asm, &|| {
         let texts = planned.kernels.iter().map(|k| match codegen::asm_text(k, target) {
             Ok(text) => format!("; {}\n{text}", k.name),
@@ -235,7 +244,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         file_bytes: 0,
     };
     let functions = planned.kernels.clone();
-    let spec = file(&module, &fused.program, planned, kernels, model_id, options, &report)?;
+    let spec = file(&module, &fused.program, planned, kernels, model_id, options, toolchain.as_ref(), &report)?;
     emit(Emit::Plan, &|| format::text::plan_text(&spec.variants[0].plan, &spec.variants[0].debug));
     let (mut bytes, mut source) = (vec![], None);
     match &options.product {
@@ -312,7 +321,13 @@ fn unit_name(p: &Program, u: &Unit) -> String {
     }
 }
 
-fn generate(planned: &Planned, target: Target, product: &Product, progress: Progress<'_>) -> Result<Vec<KernelSpec>> {
+fn generate(
+    planned: &Planned,
+    target: Target,
+    toolchain: Option<&Toolchain>,
+    product: &Product,
+    progress: Progress<'_>,
+) -> Result<Vec<KernelSpec>> {
     // What the first call of each gets.
     let mut calls: BTreeMap<u32, (Vec<Option<i64>>, Option<i64>)> = BTreeMap::new();
     for instr in &planned.plan.instrs {
@@ -323,15 +338,19 @@ fn generate(planned: &Planned, target: Target, product: &Product, progress: Prog
                 .or_insert_with(|| (scalars.iter().map(known).collect(), tiles.as_ref().and_then(known)));
         }
     }
+    let bounds = source::bounds(planned.kernels.len(), &planned.plan);
     let mut out = vec![];
     for (k, kernel) in planned.kernels.iter().enumerate() {
         progress("generating code", k, planned.kernels.len());
-        let code = match product {
-            Product::Cache => {
+        let code = match (product, toolchain) {
+            (Product::Cache, Some(toolchain)) => {
+                source::flat::compile(kernel, &bounds[k], codegen::c::Style::of(target), toolchain)?
+            }
+            (Product::Cache, None) => {
                 codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?.code
             }
             // Linked into the program.
-            Product::Source(_) => vec![],
+            (Product::Source(_), _) => vec![],
         };
         out.push(KernelSpec {
             code,
@@ -369,6 +388,7 @@ fn file(
     kernels: Vec<KernelSpec>,
     model_id: [u8; 32],
     options: &Options,
+    toolchain: Option<&Toolchain>,
     report: &Report,
 ) -> Result<FileSpec> {
     let cpu = &options.target;
@@ -403,6 +423,10 @@ fn file(
             (format!("dim {n}"), text)
         })
         .collect();
+    let mut dims = dims;
+    if let Some(toolchain) = toolchain {
+        dims.push(("compiler".to_owned(), toolchain.version()?));
+    }
     let mut build = blake3::Hasher::new();
     build.update(env!("CARGO_PKG_VERSION").as_bytes());
     build.update(cpu.name.as_bytes());

@@ -4,6 +4,7 @@
 //! statements over local variables. Nothing is parsed, allocated or kept between runs, and everything but the few
 //! functions that the header declares is static, so that several models go into one image.
 
+pub mod flat;
 mod header;
 mod names;
 mod plan;

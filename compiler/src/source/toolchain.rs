@@ -65,6 +65,12 @@ impl Toolchain {
         Ok(Toolchain { program, flags })
     }
 
+    /// How the compiler names itself.
+    pub(crate) fn version(&self) -> Result<String> {
+        let output = run(Command::new(&self.program).arg("--version"))?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or(&self.program).to_owned())
+    }
+
     /// The compiler with the flags for the processor.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);

@@ -58,10 +58,7 @@ impl Link {
         };
         let toolchain = match kind {
             Kind::C => None,
-            _ => {
-                let asked = cli.cc.clone().or_else(|| std::env::var("CC").ok().filter(|cc| !cc.is_empty()));
-                Some(Toolchain::find(cpu, asked.as_deref())?)
-            }
+            _ => Some(Toolchain::find(cpu, asked_compiler(cli).as_deref())?),
         };
         Ok(Some(Link { kind, folder, name: prefix(&name), toolchain }))
     }
@@ -99,6 +96,11 @@ impl Link {
         }
         Ok(sizes)
     }
+}
+
+/// The C compiler that is asked for.
+pub(super) fn asked_compiler(cli: &Cli) -> Option<String> {
+    cli.cc.clone().or_else(|| std::env::var("CC").ok().filter(|cc| !cc.is_empty()))
 }
 
 fn kind(stage: Stage) -> Option<Kind> {

@@ -84,7 +84,8 @@ struct Cli {
     #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
     emit: Vec<(Stage, Option<PathBuf>)>,
 
-    /// The C compiler for --emit object and staticlib, with further flags if need be (default: $CC, else one for the target)
+    /// The C compiler for --emit object and staticlib and for 32-bit Arm, with further flags if need be (default: $CC, else one
+    /// for the target)
     #[arg(long, value_name = "PROGRAM")]
     cc: Option<String>,
 
@@ -257,6 +258,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     }
     options.unroll = cli.unroll;
     options.layout = cli.layout;
+    options.cc = link::asked_compiler(cli);
     options.emit = cli.emit.iter().filter_map(|(s, _)| s.emit()).collect();
     let link = Link::of(cli, model, &cpu)?;
     if let Some(link) = &link {
