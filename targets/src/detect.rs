@@ -12,6 +12,7 @@ use crate::features::Features;
 use crate::presets::lookup;
 
 /// Adds a feature to a set when the macro of the standard library sees it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
 macro_rules! detect {
     ($detected:ident, $module:ident: $($name:tt => $constant:ident,)+) => {{
         let mut set = Features::NONE;

@@ -343,9 +343,7 @@ fn generate(
     for (k, kernel) in planned.kernels.iter().enumerate() {
         progress("generating code", k, planned.kernels.len());
         let code = match (product, toolchain) {
-            (Product::Cache, Some(toolchain)) => {
-                source::flat::compile(kernel, &bounds[k], codegen::c::Style::of(target), toolchain)?
-            }
+            (Product::Cache, Some(toolchain)) => source::flat::compile(kernel, &bounds[k], target, toolchain)?,
             (Product::Cache, None) => {
                 codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?.code
             }

@@ -5,15 +5,18 @@
 //! address is refused, as is anything that would be written to.
 
 use super::toolchain::{Folder, Toolchain, read, run, write};
+use crate::codegen::Target;
 use crate::codegen::c::{self, Bounds, Helpers, Style};
 use crate::error::{Error, Result, Stage};
 use crate::kernel::ir::Kernel;
+use graphmend_targets::features::arm;
 
-/// Everything in one section; what only debuggers and unwinders read is left out.
+/// Everything in one section; what only debuggers and unwinders read is left out. Kernels are entered as Thumb code: two
+/// instructions of it, `bx pc` and `nop`, go on to the other instruction set, whose code follows.
 const SCRIPT: &str = "\
 SECTIONS {
     . = 0;
-    .text : { *(.text.entry) *(.text .text.* .rodata .rodata.* .glue_7 .glue_7t .vfp11_veneer .v4_bx) }
+    .text : { LONG(0x46c04778) *(.text.entry) *(.text .text.* .rodata .rodata.* .glue_7 .glue_7t .vfp11_veneer .v4_bx) }
     /DISCARD/ : { *(.ARM.exidx* .ARM.extab* .comment .note*) }
 }
 ";
@@ -54,7 +57,8 @@ void *memset(void *to, int byte, size_t bytes)
 ///
 /// # Errors
 /// What the compiler says; code that depends on its address or keeps something in memory.
-pub fn compile(kernel: &Kernel, bounds: &Bounds, style: Style, toolchain: &Toolchain) -> Result<Vec<u8>> {
+pub fn compile(kernel: &Kernel, bounds: &Bounds, target: Target, toolchain: &Toolchain) -> Result<Vec<u8>> {
+    let style = Style::of(target);
     let mut helpers = Helpers::default();
     let function = c::function(kernel, "kernel", style, bounds, &mut helpers)?;
     let entry = c::entry(kernel, ENTRY, "kernel");
@@ -90,6 +94,12 @@ pub fn compile(kernel: &Kernel, bounds: &Bounds, style: Style, toolchain: &Toolc
     ]);
     run(&mut link)?;
     let elf = read(&folder.0.join("kernel.elf"))?;
+    if !target.features.contains(arm::THUMB2) && made_for(&elf).is_some_and(|version| !BEFORE_V7.contains(&version)) {
+        let program = &toolchain.program;
+        return Err(Error::Options(format!(
+            "the library that {program} links is for Armv7: --cc names a compiler for Armv6 (Raspberry Pi OS has one)"
+        )));
+    }
     code(&elf).map_err(|what| Error::internal(Stage::Codegen, format!("kernel {}: {what}", kernel.name)))
 }
 
@@ -111,9 +121,36 @@ const REL: u32 = 9;
 const RELA: u32 = 4;
 const ALLOC: u32 = 2;
 
-/// Relocations of 32-bit Arm that do not depend on the address: none, `REL32`, `CALL`, `JUMP24`, `V4BX`, `PREL31`,
-/// `MOVW_PREL_NC`, `MOVT_PREL`.
-const RELATIVE: &[u32] = &[0, 3, 28, 29, 40, 42, 45, 46];
+/// Relocations of 32-bit Arm that do not depend on the address: none, `REL32`, `THM_CALL`, `CALL`, `JUMP24`, `THM_JUMP24`,
+/// `V4BX`, `PREL31`, `MOVW_PREL_NC`, `MOVT_PREL`, `THM_JUMP19`, `THM_JUMP11`, `THM_JUMP8`.
+const RELATIVE: &[u32] = &[0, 3, 10, 28, 29, 30, 40, 42, 45, 46, 51, 102, 103];
+
+/// Numbers of Arm's versions before Armv7-A that Armv6 processors with an operating system run: up to v6KZ, and v6K.
+const BEFORE_V7: &[u8] = &[0, 1, 2, 3, 4, 5, 6, 7, 9];
+
+/// The version of the instruction set that the linked objects together are made for, out of the build attributes.
+fn made_for(elf: &[u8]) -> Option<u8> {
+    const ATTRIBUTES: u32 = 0x7000_0003;
+    let word = |at: usize| Some(u32::from_le_bytes(elf.get(at..at + 4)?.try_into().ok()?));
+    let half = |at: usize| Some(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?));
+    let (first, size) = (word(at::SECTIONS)? as usize, usize::from(half(at::SECTION_BYTES)?));
+    let count = usize::from(half(at::SECTION_COUNT)?);
+    let section = (0..count).map(|k| first + k * size).find(|at| word(at + at::KIND) == Some(ATTRIBUTES))?;
+    let from = word(section + at::OFFSET)? as usize;
+    let bytes = elf.get(from..from + word(section + at::SIZE)? as usize)?;
+    // A version, a length and a vendor, then those of the whole file: a tag, a length.
+    let mut rest = bytes.get(1 + 4 + b"aeabi\0".len() + 1 + 4..)?;
+    loop {
+        let (tag, after) = rest.split_first()?;
+        rest = after;
+        match tag {
+            6 => return rest.first().copied(),
+            // Names of processors end with a zero.
+            4 | 5 => rest = rest.get(rest.iter().position(|b| *b == 0)? + 1..)?,
+            _ => rest = rest.get(1..)?,
+        }
+    }
+}
 
 /// The one section that is loaded, if the code is what it must be.
 fn code(elf: &[u8]) -> Result<Vec<u8>, String> {
@@ -174,6 +211,14 @@ mod tests {
         out[at::SECTION_COUNT..at::SECTION_COUNT + 2].copy_from_slice(&(sections.len() as u16).to_le_bytes());
         out.extend(headers);
         out
+    }
+
+    #[test]
+    fn the_version_is_found_behind_the_processors_name() {
+        let attributes = b"A\x20\0\0\0aeabi\0\x01\x16\0\0\0\x05ARM1176\0\x06\x09\x08\x01";
+        assert_eq!(made_for(&elf(&[(1, ALLOC, &[0; 4], 0), (0x7000_0003, 0, attributes, 0)])), Some(9));
+        assert_eq!(made_for(&elf(&[(1, ALLOC, &[0; 4], 0)])), None);
+        assert_eq!(made_for(&elf(&[(0x7000_0003, 0, &attributes[..18], 0)])), None);
     }
 
     #[test]

@@ -241,7 +241,7 @@ fn fill(
     let least = |lo: i64, hi: i64| usize::try_from(lo.max(1).min(hi)).unwrap_or(1);
     let shape: Vec<usize> =
         tensor.dims().map(|d| sizes.get(d.symbol).copied().unwrap_or_else(|| least(d.lo, d.hi))).collect();
-    let count = shape.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).filter(|&n| n < 1 << 40);
+    let count = shape.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).filter(|&n| (n as u64) < 1 << 40);
     let count = count.with_context(|| format!("input {} would have too many elements: {shape:?}", tensor.name))?;
     let mut bytes = Vec::new();
     // A size of the caller's: an error, not the end of the program.
