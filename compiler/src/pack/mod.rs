@@ -244,7 +244,8 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         file_bytes: 0,
     };
     let functions = planned.kernels.clone();
-    let spec = file(&module, &fused.program, planned, kernels, model_id, options, toolchain.as_ref(), &report)?;
+    let made_by = (options, toolchain.as_ref());
+    let spec = file(&module, &fused.program, planned, kernels, model_id, made_by, &report)?;
     emit(Emit::Plan, &|| format::text::plan_text(&spec.variants[0].plan, &spec.variants[0].debug));
     let (mut bytes, mut source) = (vec![], None);
     match &options.product {
@@ -385,8 +386,7 @@ fn file(
     planned: Planned,
     kernels: Vec<KernelSpec>,
     model_id: [u8; 32],
-    options: &Options,
-    toolchain: Option<&Toolchain>,
+    (options, toolchain): (&Options, Option<&Toolchain>),
     report: &Report,
 ) -> Result<FileSpec> {
     let cpu = &options.target;

@@ -30,6 +30,14 @@ const WAYS: [Way; 3] = [
     Way { name: "plain", style: Style { lanes: 4, narrow: true }, cc: &["cc", "-O1", "-U__GNUC__"], run: &[] },
 ];
 
+/// A Cortex-A7 under QEMU.
+pub(crate) const ARMV7: Way = Way {
+    name: "armv7",
+    style: Style { lanes: 1, narrow: true },
+    cc: &["arm-linux-gnueabihf-gcc", "-O1", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4"],
+    run: &["qemu-arm", "-cpu", "cortex-a7"],
+};
+
 impl Way {
     /// Compiles all kernels into one program, without a warning, and runs it.
     pub(crate) fn run(&self, jobs: &[(Kernel, Call)]) -> Vec<(u32, Vec<Vec<u8>>)> {

@@ -5,7 +5,7 @@
 use crate::control::{compare, interpret};
 use crate::host::{Call, EMULATED, Emulated};
 use crate::values::Rng;
-use crate::{control, lanes, lanewise, random, shape};
+use crate::{c, control, lanes, lanewise, random, shape};
 use graphmend_compiler::kernel::ir::Kernel;
 
 fn check(machine: &Emulated, jobs: &[(Kernel, Call)]) {
@@ -51,4 +51,14 @@ fn random_kernels_agree_with_the_interpreter_on_other_instruction_sets() {
     };
     let jobs: Vec<_> = (1000..1300).map(job).collect();
     EMULATED.iter().for_each(|machine| check(machine, &jobs));
+}
+
+/// What 32-bit processors have of their own: the instruction for square roots, calls for 64-bit integers.
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn c_agrees_with_the_interpreter_on_32_bit_arm() {
+    c::operations(&c::ARMV7);
+    c::moves(&c::ARMV7);
+    c::products(&c::ARMV7);
+    c::random_kernels(&c::ARMV7);
 }
