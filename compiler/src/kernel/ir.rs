@@ -239,6 +239,16 @@ pub enum Stmt {
         /// Value; its element type is the buffer's (`F32` for half buffers, `Bool` for bool buffers).
         value: Reg,
     },
+    /// A hint that what lies at `index + disp` is read soon, which need not be inside of the buffer: it changes nothing but the
+    /// time that takes. Targets without such a hint leave it out.
+    Prefetch {
+        /// Of which buffer.
+        buf: Buf,
+        /// Element index (`i64`).
+        index: Reg,
+        /// Constant added to the index.
+        disp: i64,
+    },
     /// `for ivar in (lo..hi).step_by(step)`; bounds are `i64`, evaluated once; `step` ≥ 1.
     For {
         /// Loop variable (`i64`), defined inside the body.

@@ -129,6 +129,10 @@ impl Check<'_> {
             }
             Stmt::Set(var, value) => self.set(*var, *value),
             Stmt::Store { buf, index, value, .. } => self.store(*buf, *index, *value),
+            Stmt::Prefetch { buf, index, .. } => {
+                self.kernel.bufs.get(buf.0 as usize).ok_or_else(|| format!("no buffer b{}", buf.0))?;
+                index_type(self.ty(*index)?)
+            }
             Stmt::For { ivar, lo, hi, step, body } => {
                 index_type(self.ty(*lo)?)?;
                 index_type(self.ty(*hi)?)?;

@@ -33,7 +33,7 @@ impl Count<'_> {
                 self.known[reg.0 as usize] = self.value(op);
                 self.cost(*reg, op)
             }
-            Stmt::Set(..) | Stmt::Return(_) => 0,
+            Stmt::Set(..) | Stmt::Prefetch { .. } | Stmt::Return(_) => 0,
             Stmt::Store { value, .. } => pieces(self.ty(*value)),
             Stmt::For { ivar, lo, hi, step, body } => {
                 let (lo, hi) = (self.get(*lo), self.get(*hi));

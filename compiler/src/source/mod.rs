@@ -154,7 +154,7 @@ fn may_fail(kernel: &Kernel) -> bool {
             Stmt::For { body, .. } => any(body),
             Stmt::If { then, other, .. } => any(then) || any(other),
             Stmt::While { head, body, .. } => any(head) || any(body),
-            Stmt::Let(..) | Stmt::Set(..) | Stmt::Store { .. } => false,
+            Stmt::Let(..) | Stmt::Set(..) | Stmt::Store { .. } | Stmt::Prefetch { .. } => false,
         })
     }
     any(&kernel.body)

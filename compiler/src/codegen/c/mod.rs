@@ -118,7 +118,7 @@ pub fn uses_tile(kernel: &Kernel) -> bool {
             Stmt::For { body, .. } => any(body),
             Stmt::If { then, other, .. } => any(then) || any(other),
             Stmt::While { head, body, .. } => any(head) || any(body),
-            Stmt::Set(..) | Stmt::Store { .. } | Stmt::Return(_) => false,
+            Stmt::Set(..) | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Return(_) => false,
         })
     }
     any(&kernel.body)

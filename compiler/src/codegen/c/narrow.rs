@@ -83,7 +83,7 @@ impl Finder<'_> {
                     self.forward(head);
                     self.forward(body);
                 }
-                Stmt::Let(..) | Stmt::Set(..) | Stmt::Store { .. } | Stmt::Return(_) => {}
+                Stmt::Let(..) | Stmt::Set(..) | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Return(_) => {}
             }
         }
     }
@@ -122,6 +122,7 @@ impl Finder<'_> {
                 Stmt::Set(_, reg) => self.all(*reg),
                 // The index is for an address.
                 Stmt::Store { value, .. } => self.all(*value),
+                Stmt::Prefetch { .. } => {}
                 Stmt::For { lo, hi, body, .. } => {
                     self.backward(body);
                     self.all(*lo);

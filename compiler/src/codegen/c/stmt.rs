@@ -205,6 +205,7 @@ impl Fx<'_> {
                     at = at.wrapping_add(i64::from(n));
                 }
             }
+            Stmt::Prefetch { .. } => {}
             Stmt::For { ivar, lo, hi, step, body } => {
                 let ty = self.narrow(*ivar).map_or("int64_t", narrow_type);
                 // A counter that counts bits of an address is compared in full.

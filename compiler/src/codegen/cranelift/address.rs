@@ -55,7 +55,7 @@ impl<'a> Uses<'a> {
                     self.block(kernel, caps, head);
                     self.block(kernel, caps, body);
                 }
-                Stmt::Set(..) | Stmt::Return(_) => {}
+                Stmt::Set(..) | Stmt::Prefetch { .. } | Stmt::Return(_) => {}
             }
         }
     }

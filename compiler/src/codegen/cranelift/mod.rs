@@ -114,7 +114,7 @@ fn describe(kernel: &Kernel, reg: u32) -> String {
             Stmt::For { body, .. } => find(body, reg),
             Stmt::If { then, other, .. } => find(then, reg).or_else(|| find(other, reg)),
             Stmt::While { head, body, .. } => find(head, reg).or_else(|| find(body, reg)),
-            Stmt::Set(..) | Stmt::Store { .. } | Stmt::Return(_) => None,
+            Stmt::Set(..) | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Return(_) => None,
         })
     }
     match find(&kernel.body, reg) {

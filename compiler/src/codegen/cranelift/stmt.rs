@@ -152,6 +152,7 @@ impl Fx<'_, '_> {
                 let val = self.val(*value)?;
                 self.store(*buf, *index, *disp, &val)?;
             }
+            Stmt::Prefetch { .. } => {}
             Stmt::For { ivar, lo, hi, step, body } => return self.for_loop(*ivar, (*lo, *hi), *step, body),
             Stmt::If { cond, then, other } => return self.branch(*cond, then, other),
             Stmt::While { head, cond, body } => return self.while_loop(head, *cond, body),

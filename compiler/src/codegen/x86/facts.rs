@@ -105,6 +105,10 @@ impl<'k> Facts<'k> {
                     self.use_of(*index, place.block, false);
                     self.use_of(*value, place.block, false);
                 }
+                Stmt::Prefetch { buf, index, .. } => {
+                    self.bufs[buf.0 as usize] = true;
+                    self.use_of(*index, place.block, false);
+                }
                 Stmt::For { ivar, lo, hi, body, .. } => {
                     let inside = inner(blocks, 1);
                     self.use_of(*lo, place.block, false);
@@ -212,7 +216,8 @@ impl<'k> Facts<'k> {
         for stmt in stmts {
             match stmt {
                 Stmt::Let(_, Op::Load { buf, index, .. } | Op::Words { buf, index, .. })
-                | Stmt::Store { buf, index, .. } => {
+                | Stmt::Store { buf, index, .. }
+                | Stmt::Prefetch { buf, index, .. } => {
                     if let (Some(root), _) = self.split(*index)
                         && let Some((outer, _)) = self.sum(root)
                     {
@@ -313,6 +318,7 @@ fn reads(stmt: &Stmt, f: &mut dyn FnMut(Reg)) {
             f(*index);
             f(*value);
         }
+        Stmt::Prefetch { index, .. } => f(*index),
         Stmt::For { lo, hi, .. } => {
             f(*lo);
             f(*hi);

@@ -103,6 +103,10 @@ impl Sel<'_> {
                 let val = self.val(*value)?;
                 self.store(*buf, *index, *disp, &val)?;
             }
+            Stmt::Prefetch { buf, index, disp } => {
+                let mem = self.address(*buf, *index, *disp, 1)?;
+                self.effect(Code::Prefetcht1_m8, &[Opnd::Mem(mem)]);
+            }
             Stmt::For { ivar, lo, hi, step, body } => return self.for_loop(*ivar, (*lo, *hi), *step, body),
             Stmt::If { cond, then, other } => return self.branch(*cond, then, other),
             Stmt::While { head, cond, body } => return self.while_loop(head, *cond, body),

@@ -42,6 +42,7 @@ impl<'a> Uses<'a> {
                 }
                 Stmt::Set(var, reg) => self.sets.entry(*var).or_default().push(*reg),
                 Stmt::Store { index, value, .. } => self.roots.extend([*index, *value]),
+                Stmt::Prefetch { index, .. } => self.roots.push(*index),
                 Stmt::For { lo, hi, body, .. } => {
                     self.roots.extend([*lo, *hi]);
                     self.collect(body);
@@ -91,7 +92,7 @@ impl Live {
         stmts.retain_mut(|stmt| match stmt {
             Stmt::Let(reg, _) => self.regs[reg.0 as usize],
             Stmt::Set(var, _) => self.vars[var.0 as usize],
-            Stmt::Store { .. } | Stmt::Return(_) => true,
+            Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Return(_) => true,
             Stmt::For { body, .. } => {
                 dropped |= self.prune(body);
                 dropped |= body.is_empty();
@@ -174,6 +175,7 @@ impl Numbers {
                     self.reg(index);
                     self.reg(value);
                 }
+                Stmt::Prefetch { index, .. } => self.reg(index),
                 Stmt::For { ivar, lo, hi, body, .. } => {
                     self.reg(lo);
                     self.reg(hi);

@@ -270,6 +270,15 @@ impl Builder {
         self.push(Stmt::Store { buf, index, disp, value });
     }
 
+    /// A hint that what lies at element `index + disp` is read soon.
+    pub fn prefetch(&mut self, buf: Buf, index: Reg, disp: i64) {
+        if self.ty(index) != Type::scalar(DType::I64) {
+            panic!("kernel {}: a hint at an index of type {}", self.name, self.ty(index));
+        }
+        let (index, disp) = self.split_index(index, disp);
+        self.push(Stmt::Prefetch { buf, index, disp });
+    }
+
     /// The current value of a variable.
     pub fn get(&mut self, var: Var) -> Reg {
         self.here(Op::Get(var), false)

@@ -241,6 +241,7 @@ impl Flatten<'_> {
                 let (index, a, n) = (self.slot(*index), self.slot(*value), self.lanes(*value) as u32);
                 self.out.code.push(Ins::Store { width, buf: buf.0, index, disp: *disp, a, n });
             }
+            Stmt::Prefetch { .. } => {}
             Stmt::For { ivar, lo, hi, step, body } => {
                 let i = self.fresh(1)?;
                 self.slots[ivar.0 as usize] = i;

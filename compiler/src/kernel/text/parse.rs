@@ -246,6 +246,10 @@ impl Parser {
             self.punct('=')?;
             return Ok(Stmt::Store { buf, index, disp, value: self.reg()? });
         }
+        if self.accept_word("prefetch") {
+            let (buf, index, disp) = self.place()?;
+            return Ok(Stmt::Prefetch { buf, index, disp });
+        }
         if self.accept_word("for") {
             return self.for_();
         }

@@ -53,6 +53,11 @@ fn block(f: &mut Formatter<'_>, kernel: &Kernel, stmts: &[Stmt], depth: usize) -
                 place(f, *buf, *index, *disp)?;
                 writeln!(f, " = %{}", value.0)?;
             }
+            Stmt::Prefetch { buf, index, disp } => {
+                f.write_str("prefetch ")?;
+                place(f, *buf, *index, *disp)?;
+                writeln!(f)?;
+            }
             Stmt::For { ivar, lo, hi, step, body } => {
                 writeln!(f, "for %{} in %{}..%{} step {step} {{", ivar.0, lo.0, hi.0)?;
                 block(f, kernel, body, depth + 1)?;

@@ -7,6 +7,7 @@
 //!
 //! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
 
+mod ahead;
 mod cost;
 mod dot;
 mod form;
@@ -146,7 +147,7 @@ fn generate(
         let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, 1 - s.vec)) };
         if own { None } else { pack::rows(source, batch, &s.m, &terms, s.mr as i64) }
     });
-    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default(), stage: None };
+    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default(), stage: None, tiles: 0 };
     let units = generator.run();
     Some(generator.e.finish(Some(units)))
 }

@@ -47,8 +47,8 @@ impl Gen<'_> {
         self.s.n.map_or(Int::new(1), extent)
     }
 
-    fn nest(&self) -> Nest {
-        let (s, form) = (&self.s, self.form);
+    fn nest(&mut self) -> Nest {
+        let (s, form) = (&self.s.clone(), self.form);
         let (m, n, k) = (guess(self.all_rows()), guess(self.all_columns()), guess_product(&form.ks));
         let outside = guess_product(&s.batch).saturating_mul(guess_product(&s.outer));
         let (per_line, mr) = match s.lines.is_empty() {
@@ -72,6 +72,9 @@ impl Gen<'_> {
             block = block.min(up(parts(m, pieces), mr));
         }
         if self.panels_first() {
+            if s.lines.is_empty() && m > 1 {
+                self.tiles = parts(m, mr);
+            }
             levels.push(Level::Columns(Some(width)));
             levels.push(Level::Rows(block));
             let units = guess_product(&s.batch).saturating_mul(columns_units);
@@ -95,17 +98,18 @@ impl Gen<'_> {
         Nest { spread: spread + usize::from(columns.is_some()), levels }
     }
 
-    /// Are the columns gone through outside of the rows? So that each panel of a packed operand that the cache does not hold is
-    /// fetched once only.
+    /// Are the columns gone through outside of the rows? So that each panel of a packed operand is fetched once only: one that the
+    /// second-level cache does not hold, or the first does not where everything else stays in the second.
     fn panels_first(&self) -> bool {
         let (s, form) = (&self.s, self.form);
         let known = s.n.is_some_and(|n| extent(n).as_const().is_some());
         let packed = matches!(self.v, super::operand::Stream::Packed { .. });
-        let half = i64::from(self.target.cache) / 2;
         let (n, k) = (guess(self.all_columns()), guess_product(&form.ks));
         let m = guess(self.all_rows()).saturating_mul(if s.lines.is_empty() { 1 } else { guess(self.rows_in_line()) });
-        let fit = rows_that_fit(s, form, &self.target).saturating_mul(4);
-        self.target.wide && s.outer.is_empty() && known && packed && n * k * 4 > half && m <= fit
+        let (fit, half) = (rows_that_fit(s, form, &self.target).saturating_mul(4), i64::from(self.target.cache) / 2);
+        let near = m.saturating_mul(k + n).saturating_mul(4) <= half && n * k * 4 > self.target.near;
+        let far = m <= fit && n * k * 4 > half;
+        self.target.wide && s.outer.is_empty() && known && packed && (near || far)
     }
 
     fn count(&self, level: Level) -> Int {

@@ -71,7 +71,7 @@ impl Gen<'_> {
     }
 
     /// Position of the current term.
-    fn term_index(&self) -> Int {
+    pub(super) fn term_index(&self) -> Int {
         let ks: Vec<Int> = self.form.ks.iter().map(|k| Int::var(*k)).collect();
         flatten(&self.form.ks.iter().map(|k| extent(*k)).collect::<Vec<_>>(), &ks)
     }

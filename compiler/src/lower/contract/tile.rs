@@ -1,5 +1,6 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
+use super::ahead::Ahead;
 use super::form::{self, Form, coef, extent};
 use super::operand::{Places, Stream};
 use super::schedule::{Group, Schedule, ways};
@@ -37,6 +38,8 @@ pub(super) struct Gen<'a> {
     pub places: Places,
     /// Where the vector operand is read from instead.
     pub stage: Option<Stage>,
+    /// Tiles that read each panel of a packed vector operand one after the other, where they fetch the next one together; else 0.
+    pub tiles: i64,
 }
 
 /// A tile under construction.
@@ -55,6 +58,8 @@ pub(super) struct Tile<'t> {
     accs: Vec<Vec<Vec<Var>>>,
     /// The part of the outermost reduced index that is summed.
     range: Option<(VarId, Reg, Reg)>,
+    /// What it fetches for the tiles of the next panel.
+    ahead: Option<Ahead>,
 }
 
 /// The terms that one pass of the innermost loop adds.
@@ -78,6 +83,7 @@ impl<'a> Gen<'a> {
 
     /// All of one tile: `rows` rows from `m0` on, the columns of `groups` relative to `n0`.
     pub(super) fn tile(&mut self, m0: Reg, rows: usize, n0: Reg, groups: &[Group]) {
+        let first = m0;
         let rows = self.rows(m0, rows);
         if self.s.dot {
             return self.dot_tile(rows, n0, groups);
@@ -89,12 +95,13 @@ impl<'a> Gen<'a> {
             None => self.packed_base(&v, n0, terms * self.form.words()),
         };
         let b_base = self.packed_base(&b, m0, terms);
+        let ahead = self.ahead(first, v_base, groups, terms);
         let count = ways(rows.len() * groups.len(), terms.as_const().unwrap_or(1));
         let plan = self.plan(rows.len() * groups.len());
         let block = self.form.block().ok().flatten().zip(self.form.ks.first().copied());
         let Some((block, k)) = block else {
             let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
-            let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: None };
+            let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: None, ahead };
             self.terms(&tile, &plan, 0);
             self.finish_tile(&tile, None);
             return;
@@ -114,7 +121,7 @@ impl<'a> Gen<'a> {
         let next = self.e.b.add(first, size);
         let last = self.e.b.min(next, end);
         let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
-        let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: Some((k, first, last)) };
+        let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: Some((k, first, last)), ahead };
         self.terms(&tile, &plan, 0);
         for (r, row) in ints.iter().enumerate() {
             for (g, v) in row.iter().enumerate() {
@@ -127,6 +134,16 @@ impl<'a> Gen<'a> {
         }
         self.e.b.end();
         self.finish_tile(&tile, Some(&ints));
+    }
+
+    /// What a tile of rows from `m0` on fetches ahead, whose panel begins at `base`.
+    fn ahead(&mut self, m0: Reg, base: Option<Reg>, groups: &[Group], terms: Int) -> Option<Ahead> {
+        let Stream::Packed { buf, .. } = self.v else { return None };
+        let (base, terms) = (base.filter(|_| self.stage.is_none())?, terms.as_const()?);
+        let width = groups.iter().map(|g| i64::from(g.lanes)).sum::<i64>() * self.form.words();
+        let size = self.e.b.i64(width * terms);
+        let next = self.e.b.add(base, size);
+        Ahead::new(&mut self.e.b, buf, next, (width, terms), (m0, self.s.mr as i64), self.tiles)
     }
 
     fn zeros(&mut self, rows: usize, groups: &[Group]) -> Vec<Vec<Var>> {
@@ -304,6 +321,11 @@ impl<'a> Gen<'a> {
         self.e.vars.extend(plan.full.iter().map(|k| (*k, zero)));
         self.e.vars.extend(plan.part.map(|(k, _)| (k, i)));
         self.places.known.clear();
+        let ahead = tile.ahead.map(|ahead| {
+            let term = self.term_index();
+            let term = self.e.int(term);
+            (ahead, ahead.at(&mut self.e.b, term))
+        });
         let mut step = 0;
         for u in 0..times {
             let mut quads = vec![];
@@ -319,6 +341,9 @@ impl<'a> Gen<'a> {
                 self.places.offsets.extend(plan.part.map(|(k, _)| (k, u)));
                 let way = step % accs.len();
                 self.term(tile, &mut accs[way], &quads);
+                if let Some((ahead, at)) = ahead {
+                    ahead.fetch(&mut self.e.b, at, step as i64);
+                }
                 step += 1;
             }
         }

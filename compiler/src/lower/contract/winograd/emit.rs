@@ -1,5 +1,6 @@
 //! The code of a filtered convolution: transform of the inputs, products, transform of the products.
 
+use super::super::ahead::Ahead;
 use super::super::form::{Form, extent};
 use super::{Plan, UNROLL};
 use crate::dtype::DType;
@@ -201,8 +202,12 @@ impl Gen<'_, '_> {
         let (row, to) = (b.mul(r, inputs), b.mul(r, outputs));
         let (row, to) = (b.add(left, row), b.add(right, to));
         let (none, terms) = (b.i64(0), b.i64(c.inputs));
+        let panel = b.i64(c.inputs * nv * plan.lanes);
+        let (next, tiles) = (b.add(from, panel), (plan.block + plan.mr - 1) / plan.mr);
+        let ahead = Ahead::new(b, self.weights, next, (nv * plan.lanes, c.inputs), (r, plan.mr), tiles);
         let k = b.begin_for(none, terms, UNROLL);
         let at = b.add(row, k);
+        let ahead = ahead.map(|ahead| (ahead, ahead.at(b, k)));
         let width = b.i64(nv * plan.lanes);
         let k = b.mul(k, width);
         let weight = b.add(from, k);
@@ -217,6 +222,9 @@ impl Gen<'_, '_> {
                     let sum = &mut values[(r * nv) as usize + v];
                     *sum = b.fma(*vector, x, *sum);
                 }
+            }
+            if let Some((ahead, at)) = ahead {
+                ahead.fetch(b, at, u);
             }
         }
         sums.iter().zip(&values).for_each(|(s, v)| b.set(*s, *v));

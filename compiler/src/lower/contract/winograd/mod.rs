@@ -174,7 +174,7 @@ struct Plan {
 }
 
 /// Bytes a cycle that come from beyond the second-level cache.
-const FAR: f64 = 8.0;
+const FAR: f64 = 4.0;
 
 impl Plan {
     fn of(how: &'static Transform, conv: Conv, target: &Target) -> Option<Plan> {
