@@ -35,7 +35,7 @@ pub(super) fn fold(p: &mut Program, stored: &BTreeSet<TensorId>) -> usize {
 }
 
 /// The bytes of a constant, also behind views.
-fn bytes_of(p: &Program, t: TensorId) -> Option<Arc<Vec<u8>>> {
+pub(super) fn bytes_of(p: &Program, t: TensorId) -> Option<Arc<Vec<u8>>> {
     match &p.tensor(t).def {
         Def::Const(bytes) => Some(bytes.clone()),
         Def::View(base) => bytes_of(p, *base),

@@ -7,6 +7,9 @@
 //!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
 //!    or a norm is one nest), an attention, or a hand-written kernel.
 
+mod affine;
+#[cfg(test)]
+mod affine_tests;
 pub mod attention;
 #[cfg(test)]
 mod attention_tests;
@@ -152,9 +155,10 @@ pub struct Fused {
 pub fn fuse(program: Program) -> Fused {
     let program = home::find(program);
     let uses = uses::find(&program);
-    let (mut program, stored, inlined) = inline::inline(program, &uses);
+    let (mut program, mut stored, inlined) = inline::inline(program, &uses);
     constants::fold(&mut program, &stored);
     subnormal::flush(&mut program, &stored, &uses.whole);
+    affine::simplify(&mut program, &mut stored);
     let steps = group::group(&program, &stored);
     Fused { program, steps, stored, inlined }
 }

@@ -415,7 +415,7 @@ pub fn replace(e: Expr, old: Expr, new: Expr) -> Expr {
 }
 
 /// Rebuilds an expression; what `f` gives stands for an expression with all that it is made of.
-fn rebuild(e: Expr, f: &mut dyn FnMut(Expr, &Node) -> Option<Expr>) -> Expr {
+pub(crate) fn rebuild(e: Expr, f: &mut dyn FnMut(Expr, &Node) -> Option<Expr>) -> Expr {
     fn go(e: Expr, f: &mut dyn FnMut(Expr, &Node) -> Option<Expr>, memo: &mut HashMap<Expr, Expr>) -> Expr {
         if let Some(done) = memo.get(&e) {
             return *done;

@@ -108,7 +108,7 @@ impl Gen<'_> {
         let m = guess(self.all_rows()).saturating_mul(if s.lines.is_empty() { 1 } else { guess(self.rows_in_line()) });
         let (fit, half) = (rows_that_fit(s, form, &self.target).saturating_mul(4), i64::from(self.target.cache) / 2);
         let near = m.saturating_mul(k + n).saturating_mul(4) <= half && n * k * 4 > self.target.near;
-        let far = m <= fit && n * k * 4 > half;
+        let far = (m <= fit && n * k * 4 > half) || (m <= fit / 4 && n * k * 8 > half);
         self.target.wide && s.outer.is_empty() && known && packed && (near || far)
     }
 
