@@ -69,6 +69,8 @@ pub enum HostError {
     NoGenerator(Cpu),
     /// This machine's processor is of a kind that nothing is packed for.
     UnknownMachine,
+    /// Schedules cannot be measured, for a reason.
+    Untunable(String),
     /// Packing failed.
     Pack(crate::compiler::error::Error),
     /// The cache directory could not be used.
@@ -95,6 +97,7 @@ impl std::fmt::Display for HostError {
                 )
             }
             HostError::UnknownMachine => f.write_str("nothing can be packed for this machine's processor"),
+            HostError::Untunable(reason) => write!(f, "nothing to measure schedules with: {reason}"),
             HostError::Pack(e) => e.fmt(f),
             HostError::Io(path, e) => write!(f, "{}: {e}", path.display()),
             HostError::Open(e) => e.fmt(f),
@@ -171,7 +174,7 @@ fn key(content: &[u8; 32], options: &Options) -> String {
     put(format!("{:?}", options.target).as_bytes());
     put(&(options.unroll as u64).to_le_bytes());
     put(&[options.layout as u8]);
-    put(format!("{:?}", options.cc).as_bytes());
+    put(format!("{:?} {:?}", options.cc, options.choices).as_bytes());
     for (name, dim) in &options.dims {
         put(name.as_bytes());
         put(format!("{dim:?}").as_bytes());
@@ -184,7 +187,7 @@ fn key(content: &[u8; 32], options: &Options) -> String {
 }
 
 /// Writes beside the file and renames, so that no reader sees half of it.
-fn store(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn store(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     static STORED: AtomicU64 = AtomicU64::new(0);
     fs::create_dir_all(dir)?;
     // Neither another process nor another thread writes to the same file.

@@ -20,6 +20,8 @@ pub mod border;
 #[cfg(feature = "host")]
 pub mod host;
 pub mod npy;
+#[cfg(feature = "host")]
+pub mod tune;
 
 pub use graphmend_cache_format as cache_format;
 #[cfg(feature = "host")]

@@ -8,6 +8,7 @@ mod link;
 mod pack;
 mod quickstart;
 mod serve;
+mod tune;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,6 @@
 //! Everything together: a model in, the bytes of a cache file out.
 
+pub mod choices;
 mod dims;
 
 use crate::codegen::{self, Target};
@@ -18,6 +19,7 @@ use crate::source::toolchain::Toolchain;
 use crate::source::{self, Source};
 use crate::te::{Program, TensorId};
 use crate::{sym, te};
+use choices::{Choices, Found, Tunable};
 use graphmend_cache_format::spec::{
     BufferSpec, DimSpec, FileSpec, Instr, KernelSpec, Space, TensorSpec, Val, VariantSpec,
 };
@@ -45,6 +47,9 @@ pub struct Options {
     pub product: Product,
     /// The C compiler for processors that have code by way of C, and flags for it; nothing: one that is found.
     pub cc: Option<String>,
+    /// Schedules to take instead of those that the estimates recommend, and [`Packed::tunables`] are wanted; see
+    /// [`choices`].
+    pub choices: Option<Choices>,
 }
 
 /// What packing makes.
@@ -68,6 +73,7 @@ impl Options {
             emit: vec![],
             product: Product::Cache,
             cc: None,
+            choices: None,
         }
     }
 }
@@ -143,6 +149,8 @@ pub struct Packed {
     pub mended: Module,
     /// The intermediate forms that were asked for.
     pub emitted: BTreeMap<Emit, String>,
+    /// Kernels whose schedules can be chosen, if [`Options::choices`] are given.
+    pub tunables: Vec<Tunable>,
 }
 
 /// Told of progress: what is being done, how far (done, of).
@@ -210,7 +218,12 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     progress("fusing", 0, nodes);
     let fused = fuse::fuse(program);
     emit(Emit::Fused, &|| te::text::program(&fused.program, &|t| fused.stored.contains(&t)));
-    let planned = plan::plan(&fused, &mut |p, u| lower_unit(p, cpu, u));
+    let mut found = Found::default();
+    let planned = match &options.choices {
+        None => plan::plan(&fused, &mut |p, u| lower_unit(p, cpu, u)),
+        Some(choices) => plan::plan(&fused, &mut |p, u| found.lower(p, cpu, u, choices)),
+    };
+    let tunables = found.tunables(&planned.kernels);
     if planned.plan.arena_bytes > i64::MAX as u64 {
         return Err(Error::unsupported("", "", "the tensors of a run take more memory than can be addressed"));
     }
@@ -258,7 +271,7 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
         }
     }
     summary.file_bytes = bytes.len();
-    Ok(Packed { bytes, source, summary, report, mended: module, emitted })
+    Ok(Packed { bytes, source, summary, report, mended: module, emitted, tunables })
 }
 
 /// The processor as schedules see it: with the vectors that code for it is made with.
@@ -284,15 +297,20 @@ pub(crate) fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
         Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
         Unit::Pieces(t, pieces) => lower::nest::lower_pieces(p, cpu, &unit_name(p, u), *t, pieces),
         Unit::Contract { sum, out, epilogue, position } => {
-            let tiled = lower::contract::recognise(p, *sum)
-                .and_then(|c| lower::contract::lower(p, cpu, &c, *sum, *out, *position, *epilogue));
-            match (tiled, fuse::group::as_nest(p, *sum, *out, *epilogue, *position)) {
+            match (lower_contraction(p, cpu, u, 0), fuse::group::as_nest(p, *sum, *out, *epilogue, *position)) {
                 (Some(k), _) => k,
                 (None, Some(n)) => lower::nest::lower(p, cpu, &unit_name(p, u), &n),
                 (None, None) => unreachable!("a contraction is a reduction"),
             }
         }
     }
+}
+
+/// Lowers a contraction with the schedule of a number; nothing for another unit, or where there is none.
+fn lower_contraction(p: &Program, cpu: &Cpu, u: &Unit, choice: usize) -> Option<LoweredKernel> {
+    let Unit::Contract { sum, out, epilogue, position } = u else { return None };
+    let c = lower::contract::recognise(p, *sum)?;
+    lower::contract::lower(p, cpu, &c, *sum, *out, *position, *epilogue, choice)
 }
 
 /// Names a kernel after the nodes that it computes.

@@ -14,7 +14,7 @@ use graphmend::compiler::expand::Dim;
 use graphmend::compiler::layout::Layout;
 use graphmend::compiler::pack::{self, Emit, Options, Packed, Product};
 use graphmend::compiler::source::toolchain::Sizes;
-use graphmend::{compiler, host};
+use graphmend::{compiler, host, tune};
 use indicatif::{ProgressBar, ProgressStyle};
 use link::Link;
 
@@ -88,6 +88,11 @@ struct Cli {
     /// for the target)
     #[arg(long, value_name = "PROGRAM")]
     cc: Option<String>,
+
+    /// Measure the schedules of matrix products and convolutions on this machine and take the fastest; what was measured is kept
+    /// in the cache folder ($GRAPHMEND_CACHE_DIR)
+    #[arg(long)]
+    tune: bool,
 
     /// Write the mended model as ONNX, for any other engine
     #[arg(long, value_name = "FILE")]
@@ -243,6 +248,9 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         // Before the work of packing, not after it.
         bail!(NO_CHECK);
     }
+    if cli.tune && cli.emit.iter().any(|(stage, _)| stage.emit().is_none()) {
+        bail!("--tune measures on this machine, source is for another one");
+    }
     let Some(model) = &cli.model else { bail!("no model is given") };
     let dims: BTreeMap<String, Dim> = cli.dim.iter().cloned().collect();
     if dims.len() < cli.dim.len() {
@@ -272,7 +280,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         }
     };
     check_outputs(cli, model, &outputs)?;
-    let packed = {
+    let (packed, tuned) = {
         let bar = (!cli.quiet && !cli.json && io::stderr().is_terminal()).then(progress_bar);
         let mut tell = |what: &str, done: usize, of: usize| {
             if let Some(bar) = &bar {
@@ -281,7 +289,15 @@ fn run(cli: &Cli) -> Result<ExitCode> {
                 bar.set_position(done as u64);
             }
         };
-        let packed = compiler::pack_file(model, &options, &mut tell);
+        let packed = match cli.tune {
+            false => compiler::pack_file(model, &options, &mut tell).map(|packed| (packed, None)).map_err(Into::into),
+            true => match tune::pack(model, &options, &host::cache_dir(), &mut tell) {
+                Ok((packed, tuned)) => Ok((packed, Some(tuned))),
+                // A model that is refused has an exit status of its own.
+                Err(host::HostError::Pack(e)) => Err(anyhow::Error::from(e)),
+                Err(e) => Err(e.into()),
+            },
+        };
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
@@ -312,12 +328,19 @@ fn run(cli: &Cli) -> Result<ExitCode> {
             message: checked.as_ref().map(|c| c.message.as_str()),
             file: outputs[0].display().to_string(),
             sizes: sizes.as_ref(),
+            tuned: tuned.as_ref(),
             summary: &packed.summary,
             report: &packed.report,
         };
         say(&format!("{}\n", serde_json::to_string(&answer)?))?;
     } else if !cli.quiet {
         let mut text = summary(&outputs, &packed);
+        if let Some(t) = tuned {
+            text += &format!(
+                "schedules {} of {} kernels measured, {} differ from what was estimated\n",
+                t.measured, t.kernels, t.changed
+            );
+        }
         text += &sizes.as_ref().map_or(String::new(), |s| link::report(s, packed.summary.arena_grows));
         if cli.report {
             text += &format!("\n{}", packed.report);
@@ -428,6 +451,9 @@ struct Answer<'a> {
     /// What an object takes of a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     sizes: Option<&'a Sizes>,
+    /// What measuring schedules did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned: Option<&'a tune::Tuned>,
     summary: &'a pack::Summary,
     report: &'a compiler::mend::Report,
 }

@@ -86,6 +86,9 @@ fn factor(program: &Program, e: Expr, sum: DType) -> Option<(TensorId, Vec<Int>)
 /// Lowers `c`, whose sum is tensor `sum`, with what follows: the element at row-major `position` of the memory of `out` is
 /// `epilogue`, both in terms of `c.vars`, where a load of `sum` at `c.vars` stands for the finished sum.
 /// `None` if no register tile suits it, as where there is nothing to sum up.
+///
+/// `choice` is the number of one of the [`choices`] of schedules: 0 is the one that the estimates take for the fastest.
+#[allow(clippy::too_many_arguments, reason = "all of them say what is computed")]
 pub fn lower(
     program: &Program,
     cpu: &graphmend_targets::Cpu,
@@ -94,28 +97,101 @@ pub fn lower(
     out: TensorId,
     position: Int,
     epilogue: Expr,
+    choice: usize,
 ) -> Option<LoweredKernel> {
+    let (form, target) = form_of(program, cpu, c, sum, position, epilogue)?;
+    let found = schedules(&form, &target, program, sum);
+    match found.into_iter().nth(choice)? {
+        How::Filtered(plan) => winograd::generate(program, &form, &plan, sum, out),
+        How::Tiles(fours, s) => generate(program, fours.as_ref().unwrap_or(&form), target, s, sum, out),
+    }
+}
+
+/// How many schedules there are to choose from.
+pub fn choices(
+    program: &Program,
+    cpu: &graphmend_targets::Cpu,
+    c: &Contraction,
+    sum: TensorId,
+    position: Int,
+    epilogue: Expr,
+) -> usize {
+    form_of(program, cpu, c, sum, position, epilogue)
+        .map_or(0, |(form, target)| schedules(&form, &target, program, sum).len())
+}
+
+/// A way to compute a contraction.
+enum How {
+    /// By Winograd's filtering.
+    Filtered(winograd::Plan),
+    /// By register tiles, with bytes summed in groups if there is a form for that.
+    Tiles(Option<Form>, Schedule),
+}
+
+/// Schedules to choose from, each contraction's at most.
+const CHOICES: usize = 6;
+
+/// How much slower than the first one others may be estimated.
+const WORTH_TRYING: f64 = 1.5;
+
+/// The schedules worth trying, by the estimates; the first one is what they recommend.
+fn schedules(form: &Form, target: &Target, program: &Program, sum: TensorId) -> Vec<How> {
+    if let Some(dot) = target.dot {
+        let mut found: Vec<(f64, Form, Schedule)> = vec![];
+        for four in (0..2).filter_map(|b| form.by_fours(b, dot == Dot::Words, sum)) {
+            found.extend(distinct(schedule::all(&four, target)).into_iter().map(|(cost, s)| (cost, four.clone(), s)));
+        }
+        found.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if !found.is_empty() {
+            return found.into_iter().take(CHOICES).map(|(_, form, s)| How::Tiles(Some(form), s)).collect();
+        }
+    }
+    if form.block().is_err() {
+        return vec![];
+    }
+    let (recommended, plans) = winograd::plans(program, form, target, sum);
+    let tiles = schedule::all(form, target);
+    let tiles: Vec<How> = distinct(tiles).into_iter().map(|(_, s)| How::Tiles(None, s)).collect();
+    let plans = plans.into_iter().map(How::Filtered);
+    let mut all: Vec<How> = if recommended {
+        plans.chain(tiles).collect()
+    } else {
+        let mut tiles = tiles.into_iter();
+        let first: Vec<How> = tiles.next().into_iter().collect();
+        first.into_iter().chain(plans).chain(tiles).collect()
+    };
+    all.truncate(CHOICES);
+    all
+}
+
+/// Of schedules that differ in the number of rows alone the first, and none far slower than the first of all.
+fn distinct(mut all: Vec<(f64, Schedule)>) -> Vec<(f64, Schedule)> {
+    let limit = all.first().map_or(0.0, |(cost, _)| cost * WORTH_TRYING);
+    let mut seen = vec![];
+    all.retain(|(cost, s)| {
+        let kind = (s.vec, s.n, s.m.clone(), s.nv, s.dot);
+        let new = *cost <= limit && !seen.contains(&kind);
+        seen.push(kind);
+        new
+    });
+    all
+}
+
+/// What is computed, for which processor; nothing where there are no tiles for it.
+fn form_of(
+    program: &Program,
+    cpu: &graphmend_targets::Cpu,
+    c: &Contraction,
+    sum: TensorId,
+    position: Int,
+    epilogue: Expr,
+) -> Option<(Form, Target)> {
     // Of nothing there are no tiles.
     if extents(&c.vars).iter().chain(&extents(&c.rvars)).any(|n| n.as_const() == Some(0)) {
         return None;
     }
     let form = Form::of(program, c, sum, position, epilogue)?;
-    let target = Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()));
-    if let Some(dot) = target.dot {
-        let fours: Vec<Form> = (0..2).filter_map(|b| form.by_fours(b, dot == Dot::Words, sum)).collect();
-        let best = fours.iter().filter_map(|form| Some((form, schedule::choose(form, &target)?)));
-        if let Some((form, (_, s))) = best.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b)) {
-            return generate(program, form, target, s, sum, out);
-        }
-    }
-    if form.block().is_err() {
-        return None;
-    }
-    if let Some(kernel) = winograd::lower(program, &form, &target, sum, out) {
-        return Some(kernel);
-    }
-    let (_, schedule) = schedule::choose(&form, &target)?;
-    generate(program, &form, target, schedule, sum, out)
+    Some((form, Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()))))
 }
 
 fn extents(vars: &[VarId]) -> Vec<Int> {

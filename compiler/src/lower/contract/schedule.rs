@@ -91,22 +91,21 @@ pub(super) fn ways(accumulators: usize, terms: i64) -> usize {
     (CHAINS / accumulators.max(1)).clamp(1, most)
 }
 
-/// The cheapest schedule, with its cost.
-pub(super) fn choose(form: &Form, target: &Target) -> Option<(f64, Schedule)> {
-    let mut best: Option<(f64, Schedule)> = None;
+/// All schedules, with their costs, the cheapest first.
+pub(super) fn all(form: &Form, target: &Target) -> Vec<(f64, Schedule)> {
+    let mut found: Vec<(f64, Schedule)> = vec![];
     for vec in 0..2 {
         for candidate in axes(form, target, vec) {
             let facts = Facts::of(form, target, &candidate);
             for (mr, nv) in tiles(form, target, &candidate, facts.quads) {
                 let s = Schedule { mr, nv, ..candidate.clone() };
-                let cost = facts.cost(target, &s);
-                if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                    best = Some((cost, s));
-                }
+                found.push((facts.cost(target, &s), s));
             }
         }
     }
-    best
+    // Of equal ones the first.
+    found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    found
 }
 
 /// Every axis along which operand `vec` can fill vectors.

@@ -122,10 +122,23 @@ fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Ve
     };
     let position = position(&c);
     for cpu in &cpus() {
-        let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue).expect("a schedule");
+        let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue, 0).expect("a schedule");
         let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
         for (k, (g, e)) in got.iter().zip(expected).enumerate() {
             assert_eq!(g, e, "element {k} on {}:\n{}", cpu.name, kernel.kernel);
+        }
+        // Other schedules, of which Winograd's rounds otherwise.
+        let scale = expected.iter().fold(1f32, |m, e| m.max(e.abs()));
+        for choice in 1..choices(&cx.program, cpu, &c, sum, position, epilogue) {
+            let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue, choice).expect("a schedule");
+            let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
+            for (k, (g, e)) in got.iter().zip(expected).enumerate() {
+                assert!(
+                    (g - e).abs() <= 1e-4 * scale,
+                    "element {k} is {g}, not {e}, by choice {choice} on {}",
+                    cpu.name
+                );
+            }
         }
     }
 }
@@ -219,7 +232,7 @@ fn sums_of_nothing_have_no_tiles() {
         for cpu in cpus() {
             let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
             let itself = expr::load(sum, DType::F32, own);
-            assert!(lower(&cx.program, &cpu, &c, sum, sum, position(&c), itself).is_none(), "{m} {k} {n}");
+            assert!(lower(&cx.program, &cpu, &c, sum, sum, position(&c), itself, 0).is_none(), "{m} {k} {n}");
         }
     }
 }
@@ -323,7 +336,7 @@ fn conv_of_bytes([h, w, inputs, outputs, size, step]: [usize; 6]) -> Vec<&'stati
     let c = recognise(&cx.program, y).expect("a contraction");
     let itself = expr::load(y, DType::I32, c.vars.iter().map(|v| Int::var(*v)).collect());
     let dots = |cpu: &Cpu| {
-        let kernel = lower(&cx.program, cpu, &c, y, y, position(&c), itself).expect("a schedule");
+        let kernel = lower(&cx.program, cpu, &c, y, y, position(&c), itself, 0).expect("a schedule");
         let text = kernel.kernel.to_string();
         ["dot.bytes", "dot.words"].into_iter().find(|dot| text.contains(dot)).unwrap_or("floats")
     };
@@ -467,7 +480,7 @@ fn windows_of_three([h, w, inputs, outputs]: [usize; 4], target: &str) -> (f64, 
     let c = recognise(&cx.program, y).expect("a contraction");
     let itself = expr::load(y, DType::F32, c.vars.iter().map(|v| Int::var(*v)).collect());
     let cpu = lookup(target).expect("a preset");
-    let lowered = lower(&cx.program, &cpu, &c, y, y, position(&c), itself).expect("a schedule");
+    let lowered = lower(&cx.program, &cpu, &c, y, y, position(&c), itself, 0).expect("a schedule");
     // Its two work spaces: transformed inputs and products.
     let filtered = lowered.bindings.iter().filter(|b| matches!(b, Binding::Scratch(..))).count() == 2;
     let got = run(&cx.program, &lowered, &|_| image.clone(), y, h * w * outputs, &vec![]);

@@ -155,7 +155,7 @@ impl Conv {
 }
 
 /// How the tiles are done.
-struct Plan {
+pub(super) struct Plan {
     how: &'static Transform,
     conv: Conv,
     lanes: i64,
@@ -225,36 +225,36 @@ impl Plan {
     }
 }
 
-/// The kernel of a convolution for which this pays; nothing otherwise.
-pub(super) fn lower(
-    program: &Program,
-    form: &Form,
-    target: &Target,
-    sum: TensorId,
-    out: TensorId,
-) -> Option<LoweredKernel> {
+/// The ways to do a convolution like this, the fastest by the estimates first, and whether that is faster than the plain sum.
+pub(super) fn plans(program: &Program, form: &Form, target: &Target, sum: TensorId) -> (bool, Vec<Plan>) {
     let single = |t: TensorId| program.tensor(t).dtype == DType::F32;
     let floats = single(sum) && form.ops.iter().all(|op| single(op.tensor));
     if !floats || form.exact.is_some() || target.lanes < 8 {
-        return None;
+        return (false, vec![]);
     }
-    let mut best: Option<Plan> = None;
-    for how in [&F4, &F2] {
-        let Some(plan) = Conv::of(form).and_then(|c| Plan::of(how, c, target)) else {
-            continue;
-        };
-        if best.as_ref().is_none_or(|b| plan.cycles < b.cycles) {
-            best = Some(plan);
-        }
-    }
-    let plan = best?;
+    let found = [&F4, &F2].into_iter().filter_map(|how| Plan::of(how, Conv::of(form)?, target));
+    let readable = |plan: &Plan| form.ops[1 - plan.conv.x].data.as_ref().is_some_and(|w| w.reader().is_some());
+    let mut plans: Vec<Plan> = found.filter(readable).collect();
+    plans.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+    let pays = plans.first().is_some_and(|plan| {
+        let c = &plan.conv;
+        let terms = (c.size[0] * c.size[1] * c.outputs * c.inputs * 9) as f64;
+        let direct = terms / (2.0 * f64::from(target.lanes)) / 0.85;
+        plan.cycles <= 0.85 * direct
+    });
+    (pays, plans)
+}
+
+/// The kernel of a convolution done by a plan for it.
+pub(super) fn generate(
+    program: &Program,
+    form: &Form,
+    plan: &Plan,
+    sum: TensorId,
+    out: TensorId,
+) -> Option<LoweredKernel> {
     let c = &plan.conv;
-    let terms = (c.size[0] * c.size[1] * c.outputs * c.inputs * 9) as f64;
-    let direct = terms / (2.0 * f64::from(target.lanes)) / 0.85;
-    if plan.cycles > 0.85 * direct {
-        return None;
-    }
-    let weights = transformed_weights(form, &plan)?;
+    let weights = transformed_weights(form, plan)?;
     let mut e = Emit::new(program, &program.tensor(sum).node, true);
     let points = (plan.how.points * plan.how.points) as i64;
     let image = e.tensor_buf(form.ops[c.x].tensor, Access::Read);
@@ -262,7 +262,7 @@ pub(super) fn lower(
     let out = e.tensor_buf(out, Access::Write);
     let inputs = e.scratch_buf(DType::F32, Int::new(points * plan.block * c.inputs));
     let products = e.scratch_buf(DType::F32, Int::new(points * plan.block * plan.padded()));
-    let mut g = emit::Gen { e, form, plan: &plan, sum, image, weights, out, inputs, products };
+    let mut g = emit::Gen { e, form, plan, sum, image, weights, out, inputs, products };
     let units = g.run();
     Some(g.e.finish(Some(units)))
 }
