@@ -38,6 +38,8 @@ pub enum Error {
     },
     /// The file's code does not lie at an address that it can run at.
     CodeMisaligned,
+    /// A file in lent memory does not start at a multiple of 8.
+    FileMisaligned,
     /// Sizes in the file exceed this machine's address space.
     TooLarge,
     /// There is not enough memory.
@@ -226,6 +228,7 @@ impl fmt::Display for Error {
                 write!(f, "kernel {kernel} is not in the file and no function is linked in for it")
             }
             Error::CodeMisaligned => f.write_str("the code in the file is not aligned in memory"),
+            Error::FileMisaligned => f.write_str("the file does not start at a multiple of 8 in memory"),
             Error::TooLarge => f.write_str("the model is too large for this machine's address space"),
             Error::Threads { wanted } => write!(f, "cannot have {wanted} threads"),
             Error::OutOfMemory { bytes } => write!(f, "not enough memory for {bytes} bytes"),

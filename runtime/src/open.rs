@@ -60,26 +60,44 @@ impl OpenOptions {
     pub fn from_bytes(&self, bytes: &[u8]) -> Result<Model, OpenError> {
         let make = || {
             let (memory, _) = copy(&[bytes]).map_err(Why::Io)?;
-            Model::make(Mapped { memory: memory.make_read_only().map_err(Why::Io)?, len: bytes.len() }, self)
+            let memory = memory.make_read_only().map_err(Why::Io)?;
+            Model::make(Bytes::Mapped { memory, len: bytes.len() }, self)
         };
         make().map_err(|why| OpenError { path: None, why })
     }
-}
 
-/// The bytes of a file. The mapping may be longer, since none may be empty.
-#[derive(Debug)]
-struct Mapped {
-    memory: Mmap,
-    len: usize,
-}
-
-impl Mapped {
-    fn bytes(&self) -> &[u8] {
-        self.memory.get(..self.len).unwrap_or_default()
+    /// Opens a file that lies in memory for good, at a multiple of 8. Its weights are used where they lie; what decides
+    /// which code runs is copied. `storage` does not matter.
+    pub fn from_static(&self, bytes: &'static [u8]) -> Result<Model, OpenError> {
+        let why = |why| OpenError { path: None, why };
+        if !bytes.as_ptr().addr().is_multiple_of(8) {
+            return Err(why(Why::Model(Error::FileMisaligned)));
+        }
+        Model::make(Bytes::Lent(bytes), self).map_err(why)
     }
 }
 
-fn map(path: &Path, storage: Storage) -> io::Result<Mapped> {
+/// The bytes of a file.
+#[derive(Debug)]
+enum Bytes {
+    /// The mapping may be longer, since none may be empty.
+    Mapped {
+        memory: Mmap,
+        len: usize,
+    },
+    Lent(&'static [u8]),
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped { memory, len } => memory.get(..*len).unwrap_or_default(),
+            Bytes::Lent(bytes) => bytes,
+        }
+    }
+}
+
+fn map(path: &Path, storage: Storage) -> io::Result<Bytes> {
     // Before it is opened: a named pipe would wait for somebody to write to it.
     let kind = std::fs::metadata(path)?;
     if kind.is_dir() {
@@ -99,7 +117,7 @@ fn map(path: &Path, storage: Storage) -> io::Result<Mapped> {
         io::Read::read_exact(&mut file, memory.get_mut(..len).unwrap_or_default())?;
         memory.make_read_only()?
     };
-    Ok(Mapped { memory, len })
+    Ok(Bytes::Mapped { memory, len })
 }
 
 /// Why a model could not be opened.
@@ -165,7 +183,7 @@ pub struct Model {
     /// Borrows from the memories below, which live as long and never move their bytes.
     inner: ModelRef<'static>,
     header_and_tables: std::vec::Vec<u8>,
-    file: Mapped,
+    file: Bytes,
     _tables: Mmap,
     _code: Option<Mmap>,
 }
@@ -181,8 +199,8 @@ impl Model {
         OpenOptions::new(trust).from_bytes(bytes)
     }
 
-    fn make(file: Mapped, options: &OpenOptions) -> Result<Model, Why> {
-        let bytes = file.bytes();
+    fn make(file: Bytes, options: &OpenOptions) -> Result<Model, Why> {
+        let bytes = file.get();
         let needed = Index::bytes_needed(bytes)?;
         let have = bytes.len() as u64;
         let truncated = FormatError::Truncated { have, need: needed as u64 };
@@ -229,7 +247,7 @@ impl Model {
         // SAFETY: the executable memory is kept in the model.
         let code_bytes =
             code.as_ref().map_or(&[][..], |(m, len)| unsafe { forever(m.get(..*len).unwrap_or_default()) });
-        // SAFETY: the file's mapping is kept in the model.
+        // SAFETY: the file's memory is kept in the model, or lent for good.
         let weights = section(SectionKind::Weights, ALL_VARIANTS).map_or(&[][..], |s| unsafe { forever(data(s)) });
         if options.weights == WeightCheck::Eager {
             (0..weights.len().div_ceil(LEAF)).try_for_each(|i| verify_leaf(weights, leaves, i))?;
@@ -257,7 +275,7 @@ impl Model {
     }
 
     fn index(&self) -> Result<Index<'_>, FormatError> {
-        Index::parse(&self.header_and_tables, self.file.len as u64)
+        Index::parse(&self.header_and_tables, self.file.get().len() as u64)
     }
 
     /// The root digest: what [`Trust::Pinned`] takes.
@@ -272,12 +290,12 @@ impl Model {
 
     /// The file's description. Read and verified now.
     pub fn meta(&self) -> Result<Meta, FormatError> {
-        read::meta(&graphmend_cache_format::file::File::parse(self.file.bytes())?)
+        read::meta(&graphmend_cache_format::file::File::parse(self.file.get())?)
     }
 
     /// The variant's names for people. Read and verified now.
     pub fn debug(&self) -> Result<Debug, FormatError> {
-        read::debug(&graphmend_cache_format::file::File::parse(self.file.bytes())?, self.inner.variant())
+        read::debug(&graphmend_cache_format::file::File::parse(self.file.get())?, self.inner.variant())
     }
 }
 

@@ -10,9 +10,32 @@ use graphmend_cache_format::ARENA_ALIGN;
 use crate::session::output;
 use crate::{Error, ModelRef, Observe, Session, TensorRef, TensorView};
 
+/// The arena of a session.
+#[derive(Debug)]
+enum Arena<'m> {
+    Owned(Block),
+    Lent(&'m mut [u8]),
+}
+
+impl Arena<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Arena::Owned(block) => block.bytes(),
+            Arena::Lent(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Arena::Owned(block) => block.bytes_mut(),
+            Arena::Lent(bytes) => bytes,
+        }
+    }
+}
+
 /// Zeroed, aligned bytes. Large ones come as untouched pages from the operating system.
 #[derive(Debug)]
-struct Arena {
+struct Block {
     /// What was allocated.
     block: NonNull<u8>,
     layout: Layout,
@@ -21,13 +44,13 @@ struct Arena {
     len: usize,
 }
 
-// SAFETY: an `Arena` owns its bytes like a `Vec<u8>`.
-unsafe impl Send for Arena {}
+// SAFETY: a `Block` owns its bytes like a `Vec<u8>`.
+unsafe impl Send for Block {}
 // SAFETY: as above; shared access only reads.
-unsafe impl Sync for Arena {}
+unsafe impl Sync for Block {}
 
-impl Arena {
-    fn new(bytes: usize) -> Result<Arena, Error> {
+impl Block {
+    fn new(bytes: usize) -> Result<Block, Error> {
         let fail = Error::OutOfMemory { bytes };
         // Allocators get zeroed pages for nothing only at their own alignment; at a greater one they write the zeros,
         // and so touch every page. The arena is therefore aligned here, within a block that is a little larger.
@@ -38,7 +61,7 @@ impl Arena {
         let skip = block.as_ptr().addr().next_multiple_of(ARENA_ALIGN) - block.as_ptr().addr();
         // SAFETY: less than `ARENA_ALIGN`, so within the block with `bytes` behind it.
         let start = unsafe { block.add(skip) };
-        Ok(Arena { block, layout, start, len: bytes })
+        Ok(Block { block, layout, start, len: bytes })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -52,7 +75,7 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl Drop for Block {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.block.as_ptr(), self.layout) };
@@ -79,11 +102,11 @@ impl Held<'_> {
 }
 
 /// A model with its own memory. The arena grows if a run needs more than [`ModelRef::arena_bytes`] (models with sizes
-/// that are only known at run time); runs that need no more allocate nothing.
+/// that are only known at run time), unless it is lent; runs that need no more allocate nothing.
 #[derive(Debug)]
 pub struct OwnedSession<'m> {
     model: Held<'m>,
-    arena: Arena,
+    arena: Arena<'m>,
     state: Vec<i64>,
     step_limit: u64,
     #[cfg(feature = "std")]
@@ -93,21 +116,36 @@ pub struct OwnedSession<'m> {
 impl<'m> OwnedSession<'m> {
     /// Allocates memory for a model.
     pub fn new(model: ModelRef<'m>) -> Result<OwnedSession<'m>, Error> {
-        OwnedSession::with(Held::Borrowed(model))
+        OwnedSession::with(Held::Borrowed(model), None)
+    }
+
+    /// As [`OwnedSession::new`], with an arena that the caller lends: see [`Session::new`]. It does not grow: a run that needs
+    /// more ends with [`Error::ArenaTooSmall`].
+    pub fn new_in(model: ModelRef<'m>, arena: &'m mut [u8]) -> Result<OwnedSession<'m>, Error> {
+        OwnedSession::with(Held::Borrowed(model), Some(arena))
     }
 
     /// Allocates memory for a shared model, which lives as long as its sessions.
     #[cfg(feature = "std")]
     pub fn shared(model: alloc::sync::Arc<crate::Model>) -> Result<OwnedSession<'static>, Error> {
-        OwnedSession::with(Held::Shared(model))
+        OwnedSession::with(Held::Shared(model), None)
     }
 
-    fn with(model: Held<'m>) -> Result<OwnedSession<'m>, Error> {
+    /// As [`OwnedSession::shared`], with an arena that the caller lends.
+    #[cfg(feature = "std")]
+    pub fn shared_in(model: alloc::sync::Arc<crate::Model>, arena: &'m mut [u8]) -> Result<OwnedSession<'m>, Error> {
+        OwnedSession::with(Held::Shared(model), Some(arena))
+    }
+
+    fn with(model: Held<'m>, lent: Option<&'m mut [u8]>) -> Result<OwnedSession<'m>, Error> {
         let words = model.get().state_words();
         let mut state = Vec::new();
         state.try_reserve_exact(words).map_err(|_| Error::OutOfMemory { bytes: words.saturating_mul(8) })?;
         state.resize(words, 0);
-        let mut arena = Arena::new(model.get().arena_bytes())?;
+        let mut arena = match lent {
+            Some(bytes) => Arena::Lent(bytes),
+            None => Arena::Owned(Block::new(model.get().arena_bytes())?),
+        };
         Session::new(model.get(), arena.bytes_mut(), &mut state)?;
         Ok(OwnedSession {
             model,
@@ -146,7 +184,13 @@ impl<'m> OwnedSession<'m> {
 
     /// Bytes of arena that the session has now.
     pub fn arena_bytes(&self) -> usize {
-        self.arena.len
+        self.arena.bytes().len()
+    }
+
+    /// Where the arena lies until the next run. Inputs of a run must not lie there, which only matters to who has them
+    /// as pointers.
+    pub fn arena_range(&self) -> core::ops::Range<*const u8> {
+        self.arena.bytes().as_ptr_range()
     }
 
     /// Ends runs that take more backward jumps than this with [`Error::StepLimit`].
@@ -172,16 +216,21 @@ impl<'m> OwnedSession<'m> {
                 session.set_spread(*pool);
             }
             match session.run_observed(inputs, observer) {
-                Err(Error::ArenaTooSmall { needed }) if needed > self.arena.len => {
+                Err(Error::ArenaTooSmall { needed }) if self.has_less(needed) => {
                     // Mostly one size is asked for at the start. A loop that asks for more in each trip starts anew
                     // only a few times.
-                    let more = if grown { needed.max(self.arena.len.saturating_mul(2)) } else { needed };
-                    self.arena = Arena::new(more).or_else(|_| Arena::new(needed))?;
+                    let more = if grown { needed.max(self.arena_bytes().saturating_mul(2)) } else { needed };
+                    self.arena = Arena::Owned(Block::new(more).or_else(|_| Block::new(needed))?);
                     grown = true;
                 }
                 result => return result,
             }
         }
+    }
+
+    /// Whether its own arena has fewer bytes.
+    fn has_less(&self, needed: usize) -> bool {
+        matches!(&self.arena, Arena::Owned(block) if block.len < needed)
     }
 
     /// An output of the last run.

@@ -55,6 +55,31 @@ fn native_code_runs_from_a_file() {
 }
 
 #[test]
+fn a_file_in_memory_is_used_where_it_lies() {
+    let mut spec = doubling_model();
+    spec.weights = (0..100).collect();
+    let memory: &'static Aligned = Box::leak(Box::new(Aligned::new(&bytes(&spec))));
+    let memory = memory.bytes();
+    let options = OpenOptions::new(Trust::Unsigned);
+    let model = Arc::new(options.from_static(memory).unwrap());
+    assert_eq!(doubled(&mut model.session().unwrap(), &[5]), [10]);
+    let error = options.from_static(&memory[1..]).unwrap_err();
+    assert_eq!(error.model_error(), Some(Error::FileMisaligned));
+
+    // An arena that is lent is used, and does not grow.
+    let mut arena = vec![0u8; 8192 + 64];
+    let skip = arena.as_ptr().align_offset(64);
+    let range = arena[skip..skip + 4096].as_ptr_range();
+    let mut session = OwnedSession::shared_in(Arc::clone(&model), &mut arena[skip..skip + 4096]).unwrap();
+    assert_eq!(session.arena_range(), range);
+    assert_eq!(doubled(&mut session, &[5, 6]), [10, 12]);
+    assert!(range.contains(&session.output(0).unwrap().bytes.as_ptr()));
+    let small = OwnedSession::shared_in(Arc::clone(&model), &mut []).err();
+    assert_eq!(small, Some(Error::ArenaTooSmall { needed: 4096 }));
+    assert!(OwnedSession::new_in(model.view(), &mut arena[skip..skip + 8192]).is_ok());
+}
+
+#[test]
 fn a_model_is_shared_by_threads() {
     let model = Arc::new(Model::from_bytes(&bytes(&doubling_model()), Trust::Unsigned).unwrap());
     let threads: Vec<_> = (0..4)
