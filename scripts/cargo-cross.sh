@@ -11,10 +11,11 @@
 #
 # Output goes to target/cross of the workspace, so that the two do not disturb ordinary builds.  Linkers, and QEMU as
 # the runner of Linux programs, are set unless the environment already sets them (CARGO_TARGET_..._LINKER, _RUNNER).
+# CROSS_STATIC=1 links programs for Linux statically: one file, that depends on nothing on the device.
 # Guest CPU: QEMU_CPU; for riscv64 the default here has the vector extension, 128 bits wide.
 set -euo pipefail
 
-known='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
+known='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf arm-unknown-linux-gnueabi thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
 fail() { echo "cargo-cross.sh: $*" >&2; exit 1; }
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; echo "Targets tried: $known"; }
 
@@ -49,6 +50,7 @@ gnu_linux() { # GNU prefix and QEMU's name of a Linux target
     # For crates that build C.
     export "CC_${target//-/_}=${!3:-$1-gcc}"
     default RUNNER "qemu-$2 -L /usr/$1"
+    [ -z "${CROSS_STATIC:-}" ] || default RUSTFLAGS "-C target-feature=+crt-static"
 }
 case $target in
     aarch64-unknown-linux-gnu) gnu_linux aarch64-linux-gnu aarch64 CC_aarch64_unknown_linux_gnu ;;
@@ -58,6 +60,11 @@ case $target in
     armv7-unknown-linux-gnueabihf)
         gnu_linux arm-linux-gnueabihf arm CC_armv7_unknown_linux_gnueabihf
         export QEMU_CPU=${QEMU_CPU:-cortex-a7} ;;
+    # Armv6. Debian's armhf library is for Armv7, its armel library for all: floats of the Rust code are computed in software,
+    # those of kernels are not, since no float passes from one to the other.
+    arm-unknown-linux-gnueabi)
+        gnu_linux arm-linux-gnueabi arm CC_arm_unknown_linux_gnueabi
+        export QEMU_CPU=${QEMU_CPU:-arm1176} ;;
     *-none | *-none-*)
         # rustup brings rust-lld, which these targets name; Debian's Rust has no linker of its own.
         if [ "$use" = debian ]; then

@@ -11,8 +11,8 @@
 set -euo pipefail
 
 # The same list as in cargo-cross.sh.
-targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
-packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross qemu-user'
+targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf arm-unknown-linux-gnueabi thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
+packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-arm-linux-gnueabi libc6-dev-armel-cross qemu-user'
 boards=
 rustup=no
 for arg; do

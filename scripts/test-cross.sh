@@ -21,6 +21,8 @@ if [ -n "$missing" ]; then
     scripts/install-cross.sh
 fi
 
+# Static, as the Raspberry Pi gets it (scripts/test-raspberry-pi.sh uses the same programs).
+export CROSS_STATIC=1
 for target in aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf; do
     scripts/cargo-cross.sh "$target" build -p graphmend --bin graphmend-run --no-default-features
 done

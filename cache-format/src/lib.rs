@@ -11,6 +11,7 @@ extern crate alloc;
 pub mod abi;
 mod bytes;
 pub mod check;
+pub mod digest;
 mod dtype;
 mod error;
 pub mod file;

@@ -46,6 +46,28 @@ pub struct Tensor<'a> {
     section: Tensors<'a>,
 }
 
+/// What a run wants to know of an input or output: no names.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    /// Element type.
+    pub dtype: DType,
+    /// Number of dimensions.
+    pub rank: usize,
+    first_dim: u32,
+    section: Tensors<'a>,
+}
+
+/// What a run wants to know of a dimension; see [`Dim`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Least size.
+    pub lo: i64,
+    /// Greatest size.
+    pub hi: i64,
+    /// Input and axis that have the same symbol, before this one.
+    pub same: Option<(u32, u32)>,
+}
+
 /// A dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dim<'a> {
@@ -69,6 +91,13 @@ impl Dim<'_> {
 impl<'a> Tensors<'a> {
     /// Finds the tables in a verified section and checks every record.
     pub fn parse(bytes: &'a [u8]) -> Result<Tensors<'a>, FormatError> {
+        let this = Tensors::parse_trusted(bytes)?;
+        this.check()?;
+        Ok(this)
+    }
+
+    /// Finds the tables in a section that is known to be as it was written.
+    pub fn parse_trusted(bytes: &'a [u8]) -> Result<Tensors<'a>, FormatError> {
         let wrong = |table, index, what| FormatError::Record { section: SectionKind::Tensors, table, index, what };
         let short = wrong("header", 0, "the section's length does not fit its counts");
         let head: [u8; HEAD] = array(bytes, 0).ok_or(short)?;
@@ -85,11 +114,14 @@ impl<'a> Tensors<'a> {
             dims: cutter.table(dims, DIM).ok_or(short)?,
             text: cutter.table(text_bytes, 1).ok_or(short)?,
         };
-        if !cutter.done() {
-            return Err(short);
-        }
+        if cutter.done() { Ok(this) } else { Err(short) }
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let wrong = |table, index, what| FormatError::Record { section: SectionKind::Tensors, table, index, what };
+        let this = self;
         let mut next = 0;
-        for i in 0..inputs + outputs {
+        for i in 0..this.inputs + this.outputs {
             let t = this.tensor(i).ok_or(wrong("tensor", i, "bad element type, rank or name"))?;
             if t.first_dim != next {
                 return Err(wrong("tensor", i, "its dimensions do not follow those before"));
@@ -103,16 +135,16 @@ impl<'a> Tensors<'a> {
                 }
                 if let Some((input, other)) = d.same {
                     let earlier = this.input(input).filter(|e| (other as usize) < e.rank).map(|e| e.first_dim + other);
-                    if earlier.is_none_or(|e| e >= flat) || i >= inputs {
+                    if earlier.is_none_or(|e| e >= flat) || i >= this.inputs {
                         return Err(wrong("dimension", flat, "refers to one that is not before it"));
                     }
                 }
             }
         }
-        if next != dims {
+        if next as usize * DIM != this.dims.len() {
             return Err(wrong("header", 0, "there are dimensions that belong to no tensor"));
         }
-        Ok(this)
+        Ok(())
     }
 
     /// Number of inputs.
@@ -126,6 +158,12 @@ impl<'a> Tensors<'a> {
     }
 
     fn tensor(&self, index: u32) -> Option<Tensor<'a>> {
+        let Declared { dtype, rank, first_dim, section } = self.declared(index)?;
+        let raw: [u8; TENSOR] = record(self.tensors, index)?;
+        Some(Tensor { name: text(self.text, u32_at(&raw, 8)?, u32_at(&raw, 12)?)?, dtype, rank, first_dim, section })
+    }
+
+    fn declared(&self, index: u32) -> Option<Declared<'a>> {
         let raw: [u8; TENSOR] = record(self.tensors, index)?;
         let [dtype, rank, 0, 0, ..] = raw else {
             return None;
@@ -133,13 +171,18 @@ impl<'a> Tensors<'a> {
         if usize::from(rank) > MAX_RANK {
             return None;
         }
-        Some(Tensor {
-            name: text(self.text, u32_at(&raw, 8)?, u32_at(&raw, 12)?)?,
-            dtype: DType::from_code(dtype)?,
-            rank: usize::from(rank),
-            first_dim: u32_at(&raw, 4)?,
-            section: *self,
-        })
+        let (dtype, rank) = (DType::from_code(dtype)?, usize::from(rank));
+        Some(Declared { dtype, rank, first_dim: u32_at(&raw, 4)?, section: *self })
+    }
+
+    /// An input without its names.
+    pub fn declared_input(&self, index: u32) -> Option<Declared<'a>> {
+        if index < self.inputs { self.declared(index) } else { None }
+    }
+
+    /// An output without its names.
+    pub fn declared_output(&self, index: u32) -> Option<Declared<'a>> {
+        if index < self.outputs { self.declared(self.inputs.checked_add(index)?) } else { None }
     }
 
     /// An input.
@@ -153,23 +196,36 @@ impl<'a> Tensors<'a> {
     }
 }
 
-impl<'a> Tensor<'a> {
-    /// A dimension; nothing if `axis` is not less than the rank.
-    pub fn dim(&self, axis: usize) -> Option<Dim<'a>> {
-        if axis >= self.rank {
-            return None;
-        }
-        let raw: [u8; DIM] = record(self.section.dims, self.first_dim.checked_add(axis as u32)?)?;
+impl Declared<'_> {
+    /// The bounds of a dimension; nothing if `axis` is not less than the rank.
+    pub fn bounds(&self, axis: usize) -> Option<Bounds> {
+        let raw = dim_record(&self.section, self.rank, self.first_dim, axis)?;
         let same = u32_at(&raw, 16)?;
-        if u32_at(&raw, 28)? != 0 {
-            return None;
-        }
-        Some(Dim {
+        Some(Bounds {
             lo: array(&raw, 0).map(i64::from_le_bytes)?,
             hi: array(&raw, 8).map(i64::from_le_bytes)?,
             same: (same != NONE).then_some((same >> 8, same & 0xff)),
-            symbol: text(self.section.text, u32_at(&raw, 20)?, u32_at(&raw, 24)?)?,
         })
+    }
+}
+
+fn dim_record(section: &Tensors<'_>, rank: usize, first_dim: u32, axis: usize) -> Option<[u8; DIM]> {
+    if axis >= rank {
+        return None;
+    }
+    record(section.dims, first_dim.checked_add(axis as u32)?)
+}
+
+impl<'a> Tensor<'a> {
+    /// A dimension; nothing if `axis` is not less than the rank.
+    pub fn dim(&self, axis: usize) -> Option<Dim<'a>> {
+        let Tensor { dtype, rank, first_dim, section, .. } = *self;
+        let Bounds { lo, hi, same } = Declared { dtype, rank, first_dim, section }.bounds(axis)?;
+        let raw = dim_record(&section, rank, first_dim, axis)?;
+        if u32_at(&raw, 28)? != 0 {
+            return None;
+        }
+        Some(Dim { lo, hi, same, symbol: text(section.text, u32_at(&raw, 20)?, u32_at(&raw, 24)?)? })
     }
 
     /// The dimensions, outermost first.

@@ -5,10 +5,10 @@
 //! the space's length.
 
 use graphmend_cache_format::abi::{KernelArgs, status};
-use graphmend_cache_format::file::verify_leaf;
 use graphmend_cache_format::plan::{Buffer, Source, Space, Step, Val};
 use graphmend_cache_format::{ARENA_ALIGN, DType, LEAF};
 
+use crate::model::VerifyLeaf;
 use crate::spread::{Job, Spread};
 use crate::state::{Place, Words, set, test};
 use crate::tensor::aligned;
@@ -197,9 +197,9 @@ impl Machine<'_> {
         }
         let view = View { place, offset, len, ptr, fixed };
         if place == Place::Weights
-            && let Some(leaves) = self.model.leaves
+            && let Some((leaves, verify)) = self.model.leaves
         {
-            self.verify_weights(leaves, &view)?;
+            self.verify_weights(leaves, verify, &view)?;
         }
         if fixed {
             let at = buffer as usize * 2;
@@ -235,10 +235,10 @@ impl Machine<'_> {
     }
 
     /// Verifies the blocks under a view of weights that have not been yet.
-    fn verify_weights(&mut self, leaves: &[u8], view: &View) -> Result<(), Error> {
+    fn verify_weights(&mut self, leaves: &[u8], verify: VerifyLeaf, view: &View) -> Result<(), Error> {
         for leaf in view.offset / LEAF..(view.offset + view.len).div_ceil(LEAF) {
             if !test(self.words.leaves, leaf) {
-                verify_leaf(self.model.weights, leaves, leaf)?;
+                verify(self.model.weights, leaves, leaf)?;
                 set(self.words.leaves, leaf);
             }
         }
@@ -461,7 +461,7 @@ impl Machine<'_> {
         for output in 0..self.model.plan.outputs {
             let wrong = Error::Output { output };
             let record = self.model.plan.output(output).ok_or(Error::Changed)?;
-            let tensor = self.model.tensors.output(output).ok_or(Error::Changed)?;
+            let tensor = self.model.tensors.declared_output(output).ok_or(Error::Changed)?;
             let view = self.view(step, record.buf)?;
             if matches!(view.place, Place::Input(_)) {
                 return Err(wrong);

@@ -4,7 +4,7 @@ use core::mem::transmute;
 
 use graphmend_cache_format::abi::KernelFn;
 use graphmend_cache_format::check::check_plan;
-use graphmend_cache_format::file::{ALL_VARIANTS, File, SectionKind};
+use graphmend_cache_format::file::{ALL_VARIANTS, File, Index, SectionKind, verify_leaf};
 use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
 use graphmend_cache_format::{CODE_ALIGN, Digest, FormatError};
@@ -57,12 +57,15 @@ pub struct ModelRef<'a> {
     pub(crate) plan: Plan<'a>,
     pub(crate) kernels: Kernels<'a>,
     pub(crate) weights: &'a [u8],
-    /// Digests of the weights, if they are still to be verified on use.
-    pub(crate) leaves: Option<&'a [u8]>,
+    /// Digests of the weights, if they are still to be verified on use, and what does it.
+    pub(crate) leaves: Option<(&'a [u8], VerifyLeaf)>,
     pub(crate) code: Code<'a>,
     pub(crate) layout: Layout,
     variant: u16,
 }
+
+/// Verifies a block of weights: [`verify_leaf`]. A pointer, so that it is only linked where models are opened that want it.
+pub(crate) type VerifyLeaf = fn(&[u8], &[u8], usize) -> Result<(), FormatError>;
 
 /// The verified sections that a [`ModelRef`] is made of.
 pub(crate) struct Parts<'a> {
@@ -118,6 +121,37 @@ impl<'a> ModelRef<'a> {
         })
     }
 
+    /// Takes a file's best variant for `host` without looking at digests or records: for an image that was verified as a whole.
+    /// Firmware that opens models in this way alone is linked without the code that verifies.
+    ///
+    /// # Safety
+    ///
+    /// The file is as the GraphMend compiler wrote it, to the byte. Also what [`ModelRef::from_bytes`] asks for.
+    pub unsafe fn from_trusted_bytes(
+        bytes: &'a [u8],
+        host: Host,
+        functions: Option<&'a [KernelFn]>,
+    ) -> Result<ModelRef<'a>, Error> {
+        let index = Index::parse_trusted(bytes, bytes.len() as u64)?;
+        let variant = select(&index, host)?;
+        let data = |kind, variant| {
+            let section = index.section(kind, variant).and_then(|s| Index::range(&s));
+            section.and_then(|range| bytes.get(range)).unwrap_or_default()
+        };
+        let plan = Plan::parse(data(SectionKind::Plan, variant))?;
+        let tensors = Tensors::parse_trusted(data(SectionKind::Tensors, ALL_VARIANTS))?;
+        Ok(ModelRef {
+            tensors,
+            plan,
+            kernels: Kernels::parse(data(SectionKind::Kernels, variant))?,
+            weights: data(SectionKind::Weights, ALL_VARIANTS),
+            leaves: None,
+            code: functions.map_or(Code::Memory(data(SectionKind::Code, variant)), Code::Functions),
+            layout: Layout::new(&plan, &tensors, 0)?,
+            variant,
+        })
+    }
+
     /// Checks verified sections against each other.
     pub(crate) fn from_parts(parts: Parts<'a>) -> Result<ModelRef<'a>, Error> {
         let tensors = Tensors::parse(parts.tensors)?;
@@ -145,9 +179,9 @@ impl<'a> ModelRef<'a> {
             return Err(Error::CodeMisaligned);
         }
         usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
-        let leaves = parts.leaves.map_or(0, |l| l.len() / 32);
-        let layout = Layout::new(&plan, &tensors, leaves)?;
-        let Parts { weights, leaves, code, variant, .. } = parts;
+        let layout = Layout::new(&plan, &tensors, parts.leaves.map_or(0, |l| l.len() / 32))?;
+        let Parts { weights, code, variant, .. } = parts;
+        let leaves = parts.leaves.map(|l| (l, verify_leaf as VerifyLeaf));
         Ok(ModelRef { tensors, plan, kernels, weights, leaves, code, layout, variant })
     }
 

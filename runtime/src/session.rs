@@ -126,7 +126,7 @@ pub(crate) fn output<'a>(
 ) -> Result<TensorView<'a>, Error> {
     let Layout { outputs, dims, .. } = model.layout;
     let number = u32::try_from(index).map_err(|_| Error::NoOutput)?;
-    let tensor = model.tensors.output(number).ok_or(Error::NoOutput)?;
+    let tensor = model.tensors.declared_output(number).ok_or(Error::NoOutput)?;
     if state.first() != Some(&1) {
         return Err(Error::NoOutput);
     }
@@ -139,7 +139,7 @@ pub(crate) fn output<'a>(
         Some(Place::Weights) => model.weights,
         _ => return Err(Error::Changed),
     };
-    let before: usize = (0..number).filter_map(|i| model.tensors.output(i)).map(|t| t.rank).sum();
+    let before: usize = (0..number).filter_map(|i| model.tensors.declared_output(i)).map(|t| t.rank).sum();
     let from = dims + before;
     let shape = state.get(from..from + tensor.rank).ok_or(Error::Changed)?;
     let (offset, bytes) = (offset as usize, bytes as usize);
@@ -152,7 +152,8 @@ fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Er
     if inputs.len() != model.tensors.inputs() as usize {
         return Err(Error::InputCount { expected: model.tensors.inputs(), got: inputs.len() });
     }
-    for (input, (given, declared)) in (0u32..).zip(inputs.iter().zip(model.inputs())) {
+    for (input, given) in (0u32..).zip(inputs) {
+        let declared = model.tensors.declared_input(input).ok_or(Error::Changed)?;
         if given.dtype != declared.dtype {
             return Err(Error::InputType { input, expected: declared.dtype, got: given.dtype });
         }
@@ -160,7 +161,8 @@ fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Er
             return Err(Error::InputRank { input, expected: declared.rank, got: given.shape.len() });
         }
         let mut bytes = Some(given.dtype.size());
-        for (axis, (&got, dim)) in (0u32..).zip(given.shape.iter().zip(declared.dims())) {
+        for (axis, &got) in (0u32..).zip(given.shape) {
+            let dim = declared.bounds(axis as usize).ok_or(Error::Changed)?;
             if i64::try_from(got).is_ok_and(|n| n < dim.lo || n > dim.hi) || i64::try_from(got).is_err() {
                 return Err(Error::InputDim { input, axis, lo: dim.lo, hi: dim.hi, got });
             }

@@ -44,7 +44,7 @@ impl Layout {
             at = at.checked_add(size)?;
             Some(start)
         };
-        let dims = (0..tensors.outputs()).filter_map(|i| tensors.output(i)).map(|t| t.rank as u32).sum();
+        let dims = (0..tensors.outputs()).filter_map(|i| tensors.declared_output(i)).map(|t| t.rank as u32).sum();
         let leaf_words = u32::try_from(leaves.div_ceil(64)).map_err(|_| Error::TooLarge)?;
         let mut all = || {
             Some(Layout {

@@ -15,11 +15,18 @@ fn run_with(spec: &FileSpec, functions: &[KernelFn], inputs: &[TensorRef<'_>]) -
     let bytes = bytes(spec);
     // SAFETY: the bytes stay as they are, and the functions fit the kernels.
     let model = unsafe { ModelRef::from_bytes(&bytes, Trust::Unsigned, host(), WeightCheck::OnUse, Some(functions)) }?;
-    let mut session = OwnedSession::new(model)?;
-    session.set_step_limit(1000);
-    session.run(inputs)?;
-    let outputs = model.outputs().count();
-    (0..outputs).map(|i| Ok(session.output(i)?.as_i64()?.to_vec())).collect()
+    // SAFETY: as above; the file was just written.
+    let trusted = unsafe { ModelRef::from_trusted_bytes(&bytes, host(), Some(functions)) }?;
+    let run = |model: ModelRef<'_>| {
+        let mut session = OwnedSession::new(model)?;
+        session.set_step_limit(1000);
+        session.run(inputs)?;
+        let outputs = model.outputs().count();
+        (0..outputs).map(|i| Ok(session.output(i)?.as_i64()?.to_vec())).collect()
+    };
+    let result = run(model);
+    assert_eq!(run(trusted), result, "a file that is trusted runs as one that was verified");
+    result
 }
 
 /// A plan without inputs whose outputs are the registers `0..outs`, each stored as a scalar.
