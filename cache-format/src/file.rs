@@ -161,6 +161,7 @@ pub struct Variant {
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
     header: Header,
+    head: &'a [u8],
     sections: &'a [u8],
     variants: &'a [u8],
 }
@@ -172,6 +173,11 @@ impl<'a> Index<'a> {
         Ok(HEADER + h.sections as usize * SECTION + h.variants as usize * VARIANT)
     }
 
+    /// The length of the whole file, as the first [`HEADER`] bytes state it.
+    pub fn file_bytes(head: &[u8]) -> Result<u64, FormatError> {
+        Ok(parse_header(head)?.file_bytes)
+    }
+
     /// Checks header, tables and their digest. `head` begins with header and tables; `file_bytes` is the length of the
     /// whole file.
     ///
@@ -179,9 +185,9 @@ impl<'a> Index<'a> {
     /// of its kind for its variant.
     pub fn parse(head: &'a [u8], file_bytes: u64) -> Result<Index<'a>, FormatError> {
         let index = Index::parse_trusted(head, file_bytes)?;
-        let Index { header, sections, variants } = index;
+        let Index { header, head, sections, variants } = index;
         let tables_end = HEADER + sections.len() + variants.len();
-        if root_digest(head.get(..HEADER).unwrap_or_default(), sections, variants) != header.root {
+        if root_digest(head, sections, variants) != header.root {
             return Err(FormatError::RootDigest);
         }
         index.check_sections(tables_end as u64)?;
@@ -208,7 +214,8 @@ impl<'a> Index<'a> {
         }
         let sections = head.get(HEADER..sections_end).ok_or(truncated)?;
         let variants = head.get(sections_end..tables_end).ok_or(truncated)?;
-        Ok(Index { header, sections, variants })
+        let head = head.get(..HEADER).ok_or(truncated)?;
+        Ok(Index { header, head, sections, variants })
     }
 
     fn check_sections(&self, tables_end: u64) -> Result<(), FormatError> {
@@ -258,6 +265,11 @@ impl<'a> Index<'a> {
             }
             _ => Err(FormatError::Header("WEIGHTS and LEAVES do not fit together")),
         }
+    }
+
+    /// The bytes that were parsed, which a file begins with: header, section table, variant table.
+    pub fn tables(&self) -> [&'a [u8]; 3] {
+        [self.head, self.sections, self.variants]
     }
 
     /// The header.

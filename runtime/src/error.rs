@@ -40,6 +40,15 @@ pub enum Error {
     CodeMisaligned,
     /// A file in lent memory does not start at a multiple of 8.
     FileMisaligned,
+    /// The weights are not in memory: such a model runs by [`Session::run_streamed`](crate::Session::run_streamed).
+    WeightsAbsent,
+    /// The storage that weights are read from reports an error.
+    WeightsUnreadable,
+    /// The window for weights has fewer bytes than one step reads.
+    WindowTooSmall {
+        /// Bytes needed.
+        needed: usize,
+    },
     /// Sizes in the file exceed this machine's address space.
     TooLarge,
     /// There is not enough memory.
@@ -229,6 +238,11 @@ impl fmt::Display for Error {
             }
             Error::CodeMisaligned => f.write_str("the code in the file is not aligned in memory"),
             Error::FileMisaligned => f.write_str("the file does not start at a multiple of 8 in memory"),
+            Error::WeightsAbsent => f.write_str("the weights are not in memory"),
+            Error::WeightsUnreadable => f.write_str("the weights cannot be read from their storage"),
+            Error::WindowTooSmall { needed } => {
+                write!(f, "the window for weights is too small: {needed} bytes are needed")
+            }
             Error::TooLarge => f.write_str("the model is too large for this machine's address space"),
             Error::Threads { wanted } => write!(f, "cannot have {wanted} threads"),
             Error::OutOfMemory { bytes } => write!(f, "not enough memory for {bytes} bytes"),

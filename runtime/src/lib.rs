@@ -37,6 +37,7 @@ mod session;
 mod spread;
 mod state;
 mod tensor;
+mod window;
 
 pub use error::Error;
 #[cfg(feature = "std")]
@@ -44,7 +45,7 @@ pub use explain::declaration;
 pub use graphmend_cache_format::abi::{KernelArgs, KernelFn};
 pub use graphmend_cache_format::tensors::{Dim, Tensor};
 pub use graphmend_cache_format::{ARENA_ALIGN, DType, Digest, FormatError};
-pub use model::{Code, ModelRef, Trust, WeightCheck};
+pub use model::{Code, ModelRef, Sections, Trust, WeightCheck};
 #[cfg(feature = "std")]
 pub use open::{Model, OpenError, OpenOptions, Storage};
 #[cfg(feature = "alloc")]
@@ -55,3 +56,4 @@ pub use select::{Host, arch_of, select};
 pub use session::{Observe, Session};
 pub use spread::{Job, Lane, Spread};
 pub use tensor::{Element, TensorRef, TensorView};
+pub use window::WeightSource;

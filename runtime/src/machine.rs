@@ -12,6 +12,7 @@ use crate::model::VerifyLeaf;
 use crate::spread::{Job, Spread};
 use crate::state::{Place, Words, set, test};
 use crate::tensor::aligned;
+use crate::window::Window;
 use crate::{Error, ModelRef, Observe, TensorRef};
 
 /// Memory that a buffer is right now.
@@ -34,7 +35,7 @@ impl View {
 }
 
 /// One run.
-pub(crate) struct Machine<'r> {
+pub(crate) struct Machine<'r, 'w> {
     pub(crate) model: ModelRef<'r>,
     pub(crate) arena: *mut u8,
     pub(crate) arena_len: usize,
@@ -43,9 +44,11 @@ pub(crate) struct Machine<'r> {
     pub(crate) step_limit: u64,
     /// Who shares calls with several work units; nobody: each is one call.
     pub(crate) spread: Option<&'r dyn Spread>,
+    /// Where absent weights are brought.
+    pub(crate) window: Option<Window<'w>>,
 }
 
-impl Machine<'_> {
+impl Machine<'_, '_> {
     #[inline]
     fn val(&self, val: Val) -> Result<i64, Error> {
         match val.source() {
@@ -132,8 +135,7 @@ impl Machine<'_> {
     fn place(&self, place: Place) -> Result<(*mut u8, usize), Error> {
         Ok(match place {
             Place::Arena => (self.arena, self.arena_len),
-            // Never written: see `writable`.
-            Place::Weights => (self.model.weights.as_ptr().cast_mut(), self.model.weights.len()),
+            Place::Weights => self.model.weights(),
             Place::Input(k) => {
                 let bytes = self.inputs.get(k as usize).ok_or(Error::Changed)?.bytes;
                 (bytes.as_ptr().cast_mut(), bytes.len())
@@ -147,11 +149,8 @@ impl Machine<'_> {
         let at = buffer as usize * 2;
         match self.words.known.get(at..at + 2) {
             Some(&[tag, len]) if tag > 0 => {
-                let (place, base) = if tag & 1 == 1 {
-                    (Place::Arena, self.arena)
-                } else {
-                    (Place::Weights, self.model.weights.as_ptr().cast_mut())
-                };
+                let (place, base) =
+                    if tag & 1 == 1 { (Place::Arena, self.arena) } else { (Place::Weights, self.model.weights().0) };
                 let (offset, len) = (((tag - 1) >> 1) as usize, len as usize);
                 Ok(View { place, offset, len, ptr: base.wrapping_add(offset), fixed: true })
             }
@@ -171,7 +170,7 @@ impl Machine<'_> {
             // What is the same in every run ends where every arena has bytes.
             Space::Arena if fixed => (Place::Arena, 0, self.model.arena_bytes()),
             Space::Arena => (Place::Arena, 0, self.arena_len),
-            Space::Weights => (Place::Weights, 0, self.model.weights.len()),
+            Space::Weights => (Place::Weights, 0, self.model.weights().1),
             Space::Input(k) => {
                 fixed = false;
                 (Place::Input(k), 0, self.place(Place::Input(k))?.1)
@@ -245,6 +244,23 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// A view to be read. Weights that are not in memory are brought.
+    fn readable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
+        let view = self.view(step, buffer)?;
+        if self.model.absent == 0 || view.place != Place::Weights || view.len == 0 {
+            return Ok(view);
+        }
+        let window = self.window.as_mut().ok_or(Error::WeightsAbsent)?;
+        Ok(View { ptr: window.bring(view.offset, view.len)?, ..view })
+    }
+
+    /// Makes room in the window for what a step reads.
+    fn clear_window(&mut self) {
+        if let Some(window) = &mut self.window {
+            window.clear();
+        }
+    }
+
     /// A buffer that may be written.
     fn writable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
         let view = self.view(step, buffer)?;
@@ -265,10 +281,12 @@ impl Machine<'_> {
         if units <= 0 {
             return Ok(());
         }
+        self.clear_window();
         let mut fixed = true;
         for i in 0..k.bufs {
             let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
-            let view = if binding.written { self.writable(step, binding.buf)? } else { self.view(step, binding.buf)? };
+            let view =
+                if binding.written { self.writable(step, binding.buf)? } else { self.readable(step, binding.buf)? };
             fixed &= view.fixed;
             self.set_binding(i, &view)?;
         }
@@ -389,8 +407,9 @@ impl Machine<'_> {
     }
 
     fn load_int(&mut self, step: u32, buf: u32, index: Val) -> Result<i64, Error> {
-        let view = self.view(step, buf)?;
         let dtype = self.dtype(buf)?;
+        self.clear_window();
+        let view = self.readable(step, buf)?;
         let at = self.element(step, &view, dtype, index)?;
         let mut raw = [0u8; 8];
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view; they are at most 8.
@@ -419,7 +438,8 @@ impl Machine<'_> {
     fn copy(&mut self, step: u32, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Error> {
         let wrong = Error::Index { step };
         let to = self.writable(step, dst.0)?;
-        let from = self.view(step, src.0)?;
+        self.clear_window();
+        let from = self.readable(step, src.0)?;
         let dst_offset = usize::try_from(self.val(dst.1)?).map_err(|_| wrong)?;
         let src_offset = usize::try_from(self.val(src.1)?).map_err(|_| wrong)?;
         let left = from.len.checked_sub(src_offset).ok_or(wrong)?;

@@ -5,9 +5,9 @@ use core::mem::transmute;
 use graphmend_cache_format::abi::KernelFn;
 use graphmend_cache_format::check::check_plan;
 use graphmend_cache_format::file::{ALL_VARIANTS, File, Index, SectionKind, verify_leaf};
-use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Step};
+use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Space, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
-use graphmend_cache_format::{CODE_ALIGN, Digest, FormatError};
+use graphmend_cache_format::{ARENA_ALIGN, CODE_ALIGN, Digest, FormatError};
 
 use crate::Error;
 use crate::select::{Host, select};
@@ -57,6 +57,8 @@ pub struct ModelRef<'a> {
     pub(crate) plan: Plan<'a>,
     pub(crate) kernels: Kernels<'a>,
     pub(crate) weights: &'a [u8],
+    /// Bytes of weights that are not in memory.
+    pub(crate) absent: usize,
     /// Digests of the weights, if they are still to be verified on use, and what does it.
     pub(crate) leaves: Option<(&'a [u8], VerifyLeaf)>,
     pub(crate) code: Code<'a>,
@@ -73,9 +75,25 @@ pub(crate) struct Parts<'a> {
     pub(crate) plan: &'a [u8],
     pub(crate) kernels: &'a [u8],
     pub(crate) weights: &'a [u8],
+    pub(crate) absent: usize,
     pub(crate) leaves: Option<&'a [u8]>,
     pub(crate) code: Code<'a>,
     pub(crate) variant: u16,
+}
+
+/// Sections of a file whose weights are not in memory, each read and compared with its digest by the caller.
+#[derive(Clone, Copy, Debug)]
+pub struct Sections<'a> {
+    /// TENSORS.
+    pub tensors: &'a [u8],
+    /// PLAN of the variant.
+    pub plan: &'a [u8],
+    /// KERNELS of the variant.
+    pub kernels: &'a [u8],
+    /// Length of WEIGHTS.
+    pub weights_bytes: usize,
+    /// Number of the variant.
+    pub variant: u16,
 }
 
 impl<'a> ModelRef<'a> {
@@ -115,6 +133,7 @@ impl<'a> ModelRef<'a> {
             plan: file.verified(SectionKind::Plan, variant)?,
             kernels: file.verified(SectionKind::Kernels, variant)?,
             weights: section.map_or(&[], |s| file.data(&s)),
+            absent: 0,
             leaves: (weights == WeightCheck::OnUse).then_some(leaves),
             code,
             variant,
@@ -145,11 +164,25 @@ impl<'a> ModelRef<'a> {
             plan,
             kernels: Kernels::parse(data(SectionKind::Kernels, variant))?,
             weights: data(SectionKind::Weights, ALL_VARIANTS),
+            absent: 0,
             leaves: None,
             code: functions.map_or(Code::Memory(data(SectionKind::Code, variant)), Code::Functions),
             layout: Layout::new(&plan, &tensors, 0)?,
             variant,
         })
+    }
+
+    /// Makes a model of sections. Its weights are read in each run, by [`Session::run_streamed`](crate::Session::run_streamed).
+    ///
+    /// # Safety
+    ///
+    /// The sections do not change while any copy of the result exists. `functions` are the kernels that the file was written
+    /// with, in its order.
+    pub unsafe fn from_sections(sections: Sections<'a>, functions: &'a [KernelFn]) -> Result<ModelRef<'a>, Error> {
+        let Sections { tensors, plan, kernels, weights_bytes, variant } = sections;
+        let code = Code::Functions(functions);
+        let absent = weights_bytes;
+        ModelRef::from_parts(Parts { tensors, plan, kernels, weights: &[], absent, leaves: None, code, variant })
     }
 
     /// Checks verified sections against each other.
@@ -162,7 +195,7 @@ impl<'a> ModelRef<'a> {
             // Their code need not be in the file; where it is said to be does not matter.
             Code::Functions(_) => u64::MAX,
         };
-        check_plan(&plan, &tensors, &kernels, parts.weights.len() as u64, code_bytes)?;
+        check_plan(&plan, &tensors, &kernels, parts.weights.len().max(parts.absent) as u64, code_bytes)?;
         for kernel in 0..kernels.count() {
             let there = match parts.code {
                 Code::Memory(_) => kernels.get(kernel).is_some_and(|k| k.code_bytes > 0),
@@ -180,9 +213,18 @@ impl<'a> ModelRef<'a> {
         }
         usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
         let layout = Layout::new(&plan, &tensors, parts.leaves.map_or(0, |l| l.len() / 32))?;
-        let Parts { weights, code, variant, .. } = parts;
+        let Parts { weights, absent, code, variant, .. } = parts;
         let leaves = parts.leaves.map(|l| (l, verify_leaf as VerifyLeaf));
-        Ok(ModelRef { tensors, plan, kernels, weights, leaves, code, layout, variant })
+        Ok(ModelRef { tensors, plan, kernels, weights, absent, leaves, code, layout, variant })
+    }
+
+    /// Where the weights begin, and their length. If they are absent, at an address that nobody follows but with their alignment.
+    pub(crate) fn weights(&self) -> (*mut u8, usize) {
+        match self.absent {
+            // Never written: see `Machine::writable`.
+            0 => (self.weights.as_ptr().cast_mut(), self.weights.len()),
+            len => (core::ptr::without_provenance_mut(ARENA_ALIGN), len),
+        }
     }
 
     /// Bytes of arena that every run needs. Models whose sizes are only known at run time may ask for more.
@@ -207,6 +249,28 @@ impl<'a> ModelRef<'a> {
                 let works = (0..bufs).filter_map(|i| plan.binding(first_binding + i)).filter(|b| b.work);
                 Some(lane_bytes(bufs, works.filter_map(|b| known(b.buf))))
             }
+            _ => None,
+        });
+        needed.max().unwrap_or(0)
+    }
+
+    /// Bytes of window that [`Session::run_streamed`](crate::Session::run_streamed) needs for any step whose sizes the plan knows.
+    pub fn window_bytes(&self) -> usize {
+        let plan = &self.plan;
+        let weights = |buffer: u32| {
+            let buffer = plan.buffer(buffer).filter(|b| b.space == Space::Weights)?;
+            usize::try_from(plan.const_val(buffer.bytes?)?).ok()
+        };
+        let one = |buffer: u32| weights(buffer).unwrap_or(0);
+        let up = |bytes: usize| bytes.checked_next_multiple_of(ARENA_ALIGN).unwrap_or(usize::MAX);
+        let needed = (0..plan.instrs).filter_map(|i| match plan.step(i)? {
+            Step::Dispatch { kernel, first_binding, .. } => {
+                let bindings = (0..self.kernels.get(kernel)?.bufs).filter_map(|i| plan.binding(first_binding + i));
+                let sizes = bindings.filter(|b| !b.written).filter_map(|b| weights(b.buf));
+                Some(sizes.fold(0usize, |sum, bytes| up(sum).saturating_add(bytes)))
+            }
+            Step::LoadInt { buf, .. } => Some(one(buf)),
+            Step::Copy { src, .. } => Some(one(src)),
             _ => None,
         });
         needed.max().unwrap_or(0)

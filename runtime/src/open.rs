@@ -257,6 +257,7 @@ impl Model {
             plan,
             kernels,
             weights,
+            absent: 0,
             leaves: (options.weights == WeightCheck::OnUse).then_some(leaves),
             code: Code::Memory(code_bytes),
             variant,

@@ -5,7 +5,8 @@ use graphmend_cache_format::ARENA_ALIGN;
 use crate::machine::Machine;
 use crate::state::{Layout, Place};
 use crate::tensor::aligned;
-use crate::{Error, ModelRef, Spread, TensorRef, TensorView};
+use crate::window::Window;
+use crate::{Error, ModelRef, Spread, TensorRef, TensorView, WeightSource};
 
 /// Sees the kernel calls of a run, for profiles. Both methods do nothing unless overridden.
 pub trait Observe {
@@ -83,6 +84,26 @@ impl<'s> Session<'s> {
 
     /// Runs the model and tells `observer` of each kernel call.
     pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
+        self.start(inputs, None, observer)
+    }
+
+    /// Runs a model whose weights are not in memory: each step reads what it needs of `weights` into `window`, which starts at a
+    /// multiple of [`ARENA_ALIGN`]. [`ModelRef::window_bytes`] says how large it must be.
+    pub fn run_streamed(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        weights: &mut dyn WeightSource,
+        window: &mut [u8],
+    ) -> Result<(), Error> {
+        self.start(inputs, Some(Window::new(weights, window)?), &mut ())
+    }
+
+    fn start(
+        &mut self,
+        inputs: &[TensorRef<'_>],
+        window: Option<Window<'_>>,
+        observer: &mut impl Observe,
+    ) -> Result<(), Error> {
         // An earlier run's outputs are gone even if this one does not start.
         *self.state.first_mut().ok_or(Error::Changed)? = 0;
         check_inputs(&self.model, inputs)?;
@@ -94,6 +115,7 @@ impl<'s> Session<'s> {
             inputs,
             step_limit: self.step_limit,
             spread: self.spread,
+            window,
         };
         machine.run(observer)
     }
@@ -136,6 +158,7 @@ pub(crate) fn output<'a>(
     };
     let memory = match Place::from_word(place) {
         Some(Place::Arena) => arena,
+        Some(Place::Weights) if model.absent > 0 => return Err(Error::WeightsAbsent),
         Some(Place::Weights) => model.weights,
         _ => return Err(Error::Changed),
     };
