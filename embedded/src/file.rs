@@ -32,6 +32,9 @@ pub struct Loaded<'m> {
     pub leaves: &'m [u8],
     /// Where the weights begin in the file.
     pub weights_at: u64,
+    /// The variant's code, if it is in the file. It can be run where memory is executable: [`FlashFile::section`] reads it there,
+    /// to a multiple of [`CODE_ALIGN`](graphmend_cache_format::CODE_ALIGN).
+    pub code: Option<Section>,
 }
 
 impl<S: SpiDevice> FlashFile<S> {
@@ -112,7 +115,8 @@ impl<S: SpiDevice> FlashFile<S> {
             weights_bytes = usize::try_from(weights.bytes).map_err(|_| RunError::TooLarge)?;
             (leaves, _) = self.section(&find(SectionKind::Leaves, ALL_VARIANTS)?, rest)?;
         }
-        Ok(Loaded { sections: Sections { tensors, plan, kernels, weights_bytes, variant }, leaves, weights_at })
+        let code = index.section(SectionKind::Code, variant);
+        Ok(Loaded { sections: Sections { tensors, plan, kernels, weights_bytes, variant }, leaves, weights_at, code })
     }
 
     /// Verifies every byte of the file, which goes through `buffer` piece by piece.

@@ -6,13 +6,13 @@
 //! - [`FlashWeights`] gives a run its weights, so that only those of one step are in memory at a time.
 //! - [`RunPin`] raises a pin while a model runs.
 //!
-//! Nothing here allocates, waits for time or is `unsafe`. Kernels are linked into the firmware (`graphmend-pack --emit object`
-//! or functions of one's own): code in a flash chip that is not mapped cannot be called.
+//! Nothing here allocates, waits for time or is `unsafe`. Kernels are functions that are linked into the firmware, or the file's
+//! code, read into executable memory ([`Loaded::code`]): code in a flash chip that is not mapped cannot be called.
 //!
 //! ```
 //! use embedded_hal::spi::SpiDevice;
 //! use graphmend_embedded_hal::{Error, FlashFile, FlashWeights, NorFlash};
-//! use graphmend_runtime::{Host, KernelFn, ModelRef, Session, TensorRef, Trust};
+//! use graphmend_runtime::{Code, Host, KernelFn, ModelRef, Session, TensorRef, Trust};
 //! # use graphmend_targets::Features;
 //!
 //! fn run<S: SpiDevice>(spi: S, kernels: &[KernelFn], x: &[i8], y: &mut [u8]) -> Result<(), Error<S::Error>> {
@@ -21,7 +21,7 @@
 //!     let mut file = FlashFile::new(NorFlash::new(spi)?, 0x10_0000);
 //!     let loaded = file.load(&mut tables, Trust::Unsigned, Host::with_features(FEATURES))?;
 //!     // SAFETY: these are the kernels that the file was packed with.
-//!     let model = unsafe { ModelRef::from_sections(loaded.sections, kernels) }?;
+//!     let model = unsafe { ModelRef::from_sections(loaded.sections, Code::Functions(kernels)) }?;
 //!
 //!     let (mut arena, mut state) = (Memory([0; 16384]), [0; 512]);
 //!     let (mut window, mut marks) = (Memory([0; 8192]), [0; 16]);

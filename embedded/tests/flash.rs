@@ -12,7 +12,7 @@ use graphmend_cache_format::spec::*;
 use graphmend_cache_format::write::write;
 use graphmend_cache_format::{DType, FormatError, LEAF, abi};
 use graphmend_embedded_hal::{Error, FlashFile, FlashWeights, NorFlash, PinError, ReadCommand, RunPin};
-use graphmend_runtime::{Error as RunError, Host, KernelArgs, KernelFn, ModelRef, Session, TensorRef, Trust};
+use graphmend_runtime::{Code, Error as RunError, Host, KernelArgs, KernelFn, ModelRef, Session, TensorRef, Trust};
 use graphmend_targets::{Arch, Features};
 
 /// Elements of x and of each of the layers' weights.
@@ -114,7 +114,7 @@ fn run<const WINDOW: usize>(file: &mut FlashFile<Chip>, x: &[i32]) -> Result<Vec
     let mut tables = [0; 4096];
     let loaded = file.load(&mut tables, Trust::Unsigned, host())?;
     // SAFETY: the kernels fit the plan.
-    let model = unsafe { ModelRef::from_sections(loaded.sections, KERNELS) }?;
+    let model = unsafe { ModelRef::from_sections(loaded.sections, Code::Functions(KERNELS)) }?;
     let mut arena = Box::new(Aligned([0; 81_920]));
     let mut state = vec![0; model.state_words()];
     let mut window = Box::new(Aligned([0; WINDOW]));
@@ -171,7 +171,7 @@ fn a_window_that_is_too_small_is_refused_with_what_is_needed() {
     let mut tables = [0; 4096];
     let loaded = file.load(&mut tables, Trust::Unsigned, host()).unwrap();
     // SAFETY: the kernels fit the plan.
-    let model = unsafe { ModelRef::from_sections(loaded.sections, KERNELS) }.unwrap();
+    let model = unsafe { ModelRef::from_sections(loaded.sections, Code::Functions(KERNELS)) }.unwrap();
     assert_eq!(model.window_bytes(), 40_000);
     // Without a source there are no weights.
     let (mut arena, mut state) = (Box::new(Aligned([0; 81_920])), vec![0; model.state_words()]);
@@ -232,7 +232,7 @@ fn every_flipped_bit_is_found() {
     bad[weights_at + 2 * LEAF + 5] ^= 0x80;
     let mut file = in_chip(0x16, 0, &bad);
     let damaged = Err(FormatError::Leaf(2).into());
-    assert_eq!(run::<40_000>(&mut file, &x()), damaged.clone().map(|()| vec![]));
+    assert_eq!(run::<40_000>(&mut file, &x()), damaged.map(|()| vec![]));
     let mut memory = [0; 1024];
     let (index, _) = file.index(&mut memory).unwrap();
     assert_eq!(file.verify(&index, &mut buffer), damaged);
@@ -365,7 +365,7 @@ fn the_pin_is_high_in_runs_alone() {
     let mut file = in_chip(0x16, 0, &bytes);
     let loaded = file.load(&mut tables, Trust::Unsigned, host()).unwrap();
     // SAFETY: the kernels fit the plan.
-    let model = unsafe { ModelRef::from_sections(loaded.sections, KERNELS) }.unwrap();
+    let model = unsafe { ModelRef::from_sections(loaded.sections, Code::Functions(KERNELS)) }.unwrap();
     let (mut arena, mut state) = (Box::new(Aligned([0; 81_920])), vec![0; model.state_words()]);
     let mut session = Session::new(model, &mut arena.0, &mut state).unwrap();
     let states = [State::Low, State::High, State::Low, State::High, State::Low];

@@ -176,11 +176,10 @@ impl<'a> ModelRef<'a> {
     ///
     /// # Safety
     ///
-    /// The sections do not change while any copy of the result exists. `functions` are the kernels that the file was written
-    /// with, in its order.
-    pub unsafe fn from_sections(sections: Sections<'a>, functions: &'a [KernelFn]) -> Result<ModelRef<'a>, Error> {
+    /// The sections do not change while any copy of the result exists. `code` is the variant's code in executable memory at a
+    /// multiple of [`CODE_ALIGN`], or the kernels that the file was written with, in its order.
+    pub unsafe fn from_sections(sections: Sections<'a>, code: Code<'a>) -> Result<ModelRef<'a>, Error> {
         let Sections { tensors, plan, kernels, weights_bytes, variant } = sections;
-        let code = Code::Functions(functions);
         let absent = weights_bytes;
         ModelRef::from_parts(Parts { tensors, plan, kernels, weights: &[], absent, leaves: None, code, variant })
     }

@@ -2,7 +2,7 @@
 
 use crate::arch::Arch;
 use crate::cpu::Cpu;
-use crate::features::{aarch64, riscv, x86};
+use crate::features::{self, aarch64, riscv, x86};
 
 /// Flags that choose the instruction set and the calling convention.
 pub fn c_flags(cpu: &Cpu) -> &'static [&'static str] {
@@ -52,6 +52,10 @@ pub fn c_compilers(cpu: &Cpu) -> &'static [&'static str] {
     match cpu.arch {
         Arch::Arm if !cpu.rust_triple.contains("linux") => &["arm-none-eabi-gcc"],
         Arch::Arm if here => &["cc", "gcc", "clang"],
+        // Debian's library with hardware floats is for Armv7.
+        Arch::Arm if !cpu.features.contains(features::arm::THUMB2) => {
+            &["arm-linux-gnueabi-gcc", "arm-linux-gnueabihf-gcc"]
+        }
         Arch::Arm => &["arm-linux-gnueabihf-gcc"],
         Arch::Riscv32 => &["riscv32-unknown-elf-gcc", "riscv64-unknown-elf-gcc", "riscv-none-elf-gcc"],
         Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 if here => &["cc", "gcc", "clang"],

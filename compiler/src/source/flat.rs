@@ -83,7 +83,10 @@ pub fn compile(kernel: &Kernel, bounds: &Bounds, target: Target, toolchain: &Too
     run(&mut command)?;
     let mut link = toolchain.command();
     link.current_dir(&folder.0).args(["-nostdlib", "-static", "-no-pie", "-Wl,-T,kernel.ld", "-Wl,--emit-relocs"]);
+    // What kernels call of the compiler's library passes numbers in the same registers under both conventions for floats, so
+    // that a library for the other one does, too.
     link.args([
+        "-Wl,--no-warn-mismatch",
         "-Wl,--build-id=none",
         "-Wl,--gc-sections",
         &format!("-Wl,-e,{ENTRY}"),
