@@ -10,6 +10,7 @@ dimensions are known or are given with --dim NAME=N.
 """
 import argparse
 import ctypes
+import mmap
 import os
 import re
 import subprocess
@@ -81,19 +82,19 @@ class Info(ctypes.Structure):
 BYTES = [0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8]
 
 
-def resident(path):
-    """Bytes of a file's mapping that this process has looked at. The system maps up to 64 KiB around each page."""
-    found, sum_ = False, 0
+def referenced(start):
+    """Bytes of the pages of a mapping that were looked at since the marks were cleared."""
+    found = False
     for line in open("/proc/self/smaps"):
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            found = line.rstrip().endswith(str(path))
-        elif found and line.startswith("Rss:"):
-            sum_ += int(line.split()[1]) * 1024
-    return sum_
+            low, high = (int(n, 16) for n in line.split()[0].split("-"))
+            found = low <= start < high
+        elif found and line.startswith("Referenced:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
-def touched(library, path, dims):
-    path = path.resolve()
+def touched(library, path, dims, values):
     gm = ctypes.CDLL(str(library))
     gm.gm_last_error.restype = ctypes.c_char_p
 
@@ -101,9 +102,16 @@ def touched(library, path, dims):
         if getattr(gm, function)(*arguments) != 0:
             sys.exit(f"{function}: {gm.gm_last_error().decode()}")
 
+    # In memory of this process: for mapped files, the system looks at more pages than the program does.
+    memory = mmap.mmap(-1, path.stat().st_size + 2 * mmap.PAGESIZE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    memory[: path.stat().st_size] = path.read_bytes()
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    Path("/proc/self/clear_refs").write_text("1")
+
     model, session, count, info = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t(), Info()
-    call("gm_model_open", str(path).encode(), None, ctypes.byref(model))
-    opened = resident(path)
+    call("gm_model_open_memory", ctypes.c_void_p(start), ctypes.c_size_t(path.stat().st_size), None, ctypes.byref(model))
+    opened = referenced(start)
     call("gm_session_new", model, None, ctypes.byref(session))
     call("gm_model_inputs", model, ctypes.byref(count))
     kept = []
@@ -118,11 +126,12 @@ def touched(library, path, dims):
             bytes_ *= size
         shape = (ctypes.c_int64 * len(shape))(*shape)
         data = (ctypes.c_uint64 * (bytes_ // 8 + 1))()
+        data[0] = values.get(info.name.decode(), 0)
         kept.append((shape, data))
         call("gm_session_set_input", session, ctypes.c_size_t(i), info.dtype, shape, ctypes.c_size_t(len(shape)), data,
              ctypes.c_size_t(bytes_))
     call("gm_session_run", session)
-    print(f"| {path.name} | {path.stat().st_size} | {opened} | {resident(path)} |")
+    print(f"| {path.name} | {path.stat().st_size} | {opened} | {referenced(start)} |")
 
 
 def main():
@@ -130,10 +139,12 @@ def main():
     parser.add_argument("--programs", action="store_true")
     parser.add_argument("--touched", type=Path, nargs="+", default=[])
     parser.add_argument("--dim", action="append", default=[])
+    parser.add_argument("--value", action="append", default=[], help="NAME=N: the first element of an integer input; else 0")
     parser.add_argument("--library", type=Path, default=ROOT / "target/device/libgraphmend_c.so")
     arguments = parser.parse_args()
+    numbers = lambda given: {name: int(number) for name, number in (text.split("=") for text in given)}
     for path in arguments.touched:
-        touched(arguments.library, path, {k: int(v) for k, v in (d.split("=") for d in arguments.dim)})
+        touched(arguments.library, path, numbers(arguments.dim), numbers(arguments.value))
     if arguments.touched:
         return
     bad = 0

@@ -49,8 +49,8 @@ pub fn targets() -> impl Iterator<Item = Cpu> {
 }
 
 fn has_generator(cpu: &Cpu) -> bool {
-    // Programs with an operating system load code that a C compiler made.
-    let by_c = crate::compiler::codegen::c::serves(cpu.into()) && cpu.rust_triple.contains("linux");
+    // Code that a C compiler made, for 32-bit Arm alone.
+    let by_c = crate::compiler::codegen::c::serves(cpu.into()) && cpu.arch == targets::Arch::Arm;
     by_c || crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
 }
 

@@ -134,6 +134,12 @@ fn rpi2_gives_the_reference_values() -> Result<()> {
     models("rpi2", CORTEX_A7, &|name| name.starts_with("mlp") || name.starts_with("silero"))
 }
 
+/// A Cortex-A7 runs what a Cortex-M4F does: Thumb code and single-precision floats in hardware.
+#[test]
+fn cortex_m4f_gives_the_reference_values() -> Result<()> {
+    models("cortex-m4f", CORTEX_A7, &|name| name.starts_with("mlp"))
+}
+
 #[test]
 fn aarch64_gives_the_reference_values() -> Result<()> {
     all_models("aarch64", CORTEX_A53)
@@ -172,9 +178,13 @@ fn quantized_models_give_the_bits_that_this_machine_gives() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let packed = compiler::pack_file(case.model(), &Options::new(host::target(None)?), &mut |_, _, _| {})?;
         let model = Model::from_bytes(&packed.bytes, Trust::Unsigned)?;
-        for (target, machine) in
-            [("aarch64", CORTEX_A53), ("rpi5", CORTEX_A76), ("riscv64", RV64GC), ("rv64gcv", RV64GCV)]
-        {
+        for (target, machine) in [
+            ("aarch64", CORTEX_A53),
+            ("rpi5", CORTEX_A76),
+            ("riscv64", RV64GC),
+            ("rv64gcv", RV64GCV),
+            ("cortex-m4f", CORTEX_A7),
+        ] {
             let cache = pack(&folder, &case, target)?;
             for set in 0..case.sets {
                 let here = run(&model, &mut model.session()?, &case.inputs(set)?)?;

@@ -1,4 +1,4 @@
-//! Machine code for cache files by way of C: for 32-bit Arm with Linux, which no code generator here serves.
+//! Machine code for cache files by way of C: for 32-bit Arm, which no code generator here serves.
 //!
 //! A kernel is compiled as position-independent code and linked by itself to address 0, its entry first, constants and what it
 //! needs of the compiler's library behind. The linker keeps the relocations that it applied; one that depends on the
@@ -11,12 +11,13 @@ use crate::error::{Error, Result, Stage};
 use crate::kernel::ir::Kernel;
 use graphmend_targets::features::arm;
 
-/// Everything in one section; what only debuggers and unwinders read is left out. Kernels are entered as Thumb code: two
-/// instructions of it, `bx pc` and `nop`, go on to the other instruction set, whose code follows.
+/// Everything in one section; what only debuggers and unwinders read is left out. Kernels are entered as Thumb code. Where they
+/// are not Thumb themselves, `ENTRY` stands for two instructions of it, `bx pc` and `nop`, which go on to the other instruction
+/// set, whose code follows.
 const SCRIPT: &str = "\
 SECTIONS {
     . = 0;
-    .text : { LONG(0x46c04778) *(.text.entry) *(.text .text.* .rodata .rodata.* .glue_7 .glue_7t .vfp11_veneer .v4_bx) }
+    .text : { ENTRY *(.text.entry) *(.text .text.* .rodata .rodata.* .glue_7 .glue_7t .vfp11_veneer .v4_bx) }
     /DISCARD/ : { *(.ARM.exidx* .ARM.extab* .comment .note*) }
 }
 ";
@@ -69,7 +70,9 @@ pub fn compile(kernel: &Kernel, bounds: &Bounds, target: Target, toolchain: &Too
     );
     let folder = Folder::new()?;
     write(&folder.0.join("kernel.c"), text.as_bytes())?;
-    write(&folder.0.join("kernel.ld"), SCRIPT.as_bytes())?;
+    let thumb = toolchain.has_flag("-mthumb");
+    let script = SCRIPT.replace("ENTRY", if thumb { "" } else { "LONG(0x46c04778)" });
+    write(&folder.0.join("kernel.ld"), script.as_bytes())?;
     let mut command = toolchain.command();
     command.current_dir(&folder.0).args([
         "-fPIC",
@@ -97,7 +100,10 @@ pub fn compile(kernel: &Kernel, bounds: &Bounds, target: Target, toolchain: &Too
     ]);
     run(&mut link)?;
     let elf = read(&folder.0.join("kernel.elf"))?;
-    if !target.features.contains(arm::THUMB2) && made_for(&elf).is_some_and(|version| !BEFORE_V7.contains(&version)) {
+    if !thumb
+        && !target.features.contains(arm::THUMB2)
+        && made_for(&elf).is_some_and(|version| !BEFORE_V7.contains(&version))
+    {
         let program = &toolchain.program;
         return Err(Error::Options(format!(
             "the library that {program} links is for Armv7: --cc names a compiler for Armv6 (Raspberry Pi OS has one)"

@@ -65,6 +65,11 @@ impl Toolchain {
         Ok(Toolchain { program, flags })
     }
 
+    /// Whether a flag is among those that are passed.
+    pub(crate) fn has_flag(&self, flag: &str) -> bool {
+        self.flags.iter().any(|f| f == flag)
+    }
+
     /// How the compiler names itself.
     pub(crate) fn version(&self) -> Result<String> {
         let output = run(Command::new(&self.program).arg("--version"))?;

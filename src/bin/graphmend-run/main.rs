@@ -48,6 +48,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "host")]
     env_logger::init();
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
