@@ -34,6 +34,27 @@ impl View {
     }
 }
 
+/// Why a run ends. Two registers hold it, where an [`Error`] would be written to memory by each of the many places that find one:
+/// 650 bytes of code on a Cortex-M4. The step is the machine's `at`.
+#[derive(Clone, Copy)]
+enum Fault {
+    Changed,
+    Overflow,
+    Index,
+    SlotUnset,
+    StepLimit,
+    WeightsAbsent,
+    Buffer(u32),
+    Write(u32),
+    Output(u32),
+    Check(u32),
+    /// What the kernel of this number returned is in `status`.
+    Kernel(u32),
+    Arena(usize),
+    /// In `failure`.
+    Failure,
+}
+
 /// One run.
 pub(crate) struct Machine<'r, 'w> {
     pub(crate) model: ModelRef<'r>,
@@ -46,25 +67,63 @@ pub(crate) struct Machine<'r, 'w> {
     pub(crate) spread: Option<&'r dyn Spread>,
     /// Where absent weights are brought.
     pub(crate) window: Option<Window<'w>>,
+    /// The instruction that is carried out.
+    pub(crate) at: u32,
+    /// What a kernel returned, if it ends the run.
+    pub(crate) status: u32,
+    /// What others than the machine report.
+    pub(crate) failure: Option<Error>,
 }
 
 impl Machine<'_, '_> {
     #[inline]
-    fn val(&self, val: Val) -> Result<i64, Error> {
+    fn val(&self, val: Val) -> Result<i64, Fault> {
         match val.source() {
             Source::Reg(r) => self.words.regs.get(r as usize).copied(),
             Source::Const(i) => self.model.plan.constant(i),
         }
-        .ok_or(Error::Changed)
+        .ok_or(Fault::Changed)
     }
 
-    fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Error> {
-        *self.words.regs.get_mut(reg as usize).ok_or(Error::Changed)? = value;
+    fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Fault> {
+        *self.words.regs.get_mut(reg as usize).ok_or(Fault::Changed)? = value;
         Ok(())
     }
 
     /// Runs the plan and leaves the outputs in the state.
     pub(crate) fn run(&mut self, observer: &mut impl Observe) -> Result<(), Error> {
+        self.follow(observer).map_err(|fault| self.error(fault))
+    }
+
+    fn error(&self, fault: Fault) -> Error {
+        let step = self.at;
+        match fault {
+            Fault::Changed => Error::Changed,
+            Fault::Overflow => Error::Overflow { step },
+            Fault::Index => Error::Index { step },
+            Fault::SlotUnset => Error::SlotUnset { step },
+            Fault::StepLimit => Error::StepLimit,
+            Fault::WeightsAbsent => Error::WeightsAbsent,
+            Fault::Buffer(buffer) => Error::Buffer { step, buffer },
+            Fault::Write(buffer) => Error::Write { step, buffer },
+            Fault::Output(output) => Error::Output { output },
+            Fault::Check(message) => Error::Check { step, message },
+            Fault::Kernel(kernel) => match self.status {
+                status::INDEX => Error::DataIndex { step, kernel },
+                status => Error::Kernel { step, kernel, status },
+            },
+            Fault::Arena(needed) => Error::ArenaTooSmall { needed },
+            Fault::Failure => self.failure.unwrap_or(Error::Changed),
+        }
+    }
+
+    /// Keeps what others report.
+    fn failed(&mut self, error: Error) -> Fault {
+        self.failure = Some(error);
+        Fault::Failure
+    }
+
+    fn follow(&mut self, observer: &mut impl Observe) -> Result<(), Fault> {
         *self.words.done = 0;
         self.words.regs.fill(0);
         self.words.slots.fill(0);
@@ -72,43 +131,44 @@ impl Machine<'_, '_> {
         let mut left = self.step_limit;
         loop {
             let at = pc;
+            self.at = at;
             pc += 1;
             let mut jump = |target: u32| {
                 if target <= at {
-                    left = left.checked_sub(1).ok_or(Error::StepLimit)?;
+                    left = left.checked_sub(1).ok_or(Fault::StepLimit)?;
                 }
-                Ok::<u32, Error>(target)
+                Ok::<u32, Fault>(target)
             };
-            match self.model.plan.step(at).ok_or(Error::Changed)? {
+            match self.model.plan.step(at).ok_or(Fault::Changed)? {
                 Step::Dispatch { kernel, first_binding, first_scalar, tiles, scratch } => {
                     observer.before(at, kernel);
-                    self.dispatch(at, kernel, first_binding, first_scalar, tiles, scratch)?;
+                    self.dispatch(kernel, first_binding, first_scalar, tiles, scratch)?;
                     observer.after(at, kernel);
                 }
                 Step::Bin { op, dst, a, b } => {
-                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Error::Overflow { step: at })?;
+                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Fault::Overflow)?;
                     self.set_reg(dst, value)?;
                 }
                 Step::Set { dst, value } => self.set_reg(dst, self.val(value)?)?,
                 Step::InputDim { dst, input, axis } => {
-                    let tensor = self.inputs.get(input as usize).ok_or(Error::Changed)?;
-                    let size = *tensor.shape.get(axis as usize).ok_or(Error::Changed)?;
-                    self.set_reg(dst, i64::try_from(size).map_err(|_| Error::Overflow { step: at })?)?;
+                    let tensor = self.inputs.get(input as usize).ok_or(Fault::Changed)?;
+                    let size = *tensor.shape.get(axis as usize).ok_or(Fault::Changed)?;
+                    self.set_reg(dst, i64::try_from(size).map_err(|_| Fault::Overflow)?)?;
                 }
                 Step::Select { dst, cond, a, b } => {
                     let value = if self.val(cond)? != 0 { self.val(a)? } else { self.val(b)? };
                     self.set_reg(dst, value)?;
                 }
                 Step::LoadInt { dst, buf, index } => {
-                    let value = self.load_int(at, buf, index)?;
+                    let value = self.load_int(buf, index)?;
                     self.set_reg(dst, value)?;
                 }
-                Step::StoreInt { buf, index, value } => self.store_int(at, buf, index, value)?,
+                Step::StoreInt { buf, index, value } => self.store_int(buf, index, value)?,
                 Step::Copy { dst, dst_offset, src, src_offset, bytes } => {
-                    self.copy(at, (dst, dst_offset), (src, src_offset), bytes)?;
+                    self.copy((dst, dst_offset), (src, src_offset), bytes)?;
                 }
-                Step::Fill { buf, bits } => self.fill(at, buf, bits)?,
-                Step::SetSlot { slot, buf } => self.set_slot(at, slot, buf)?,
+                Step::Fill { buf, bits } => self.fill(buf, bits)?,
+                Step::SetSlot { slot, buf } => self.set_slot(slot, buf)?,
                 Step::Jump { target } => pc = jump(target)?,
                 Step::JumpIfZero { cond, target } => {
                     if self.val(cond)? == 0 {
@@ -117,27 +177,27 @@ impl Machine<'_, '_> {
                 }
                 Step::Check { cond, message } => {
                     if self.val(cond)? == 0 {
-                        return Err(Error::Check { step: at, message });
+                        return Err(Fault::Check(message));
                     }
                 }
                 Step::Reserve { bytes } => {
-                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Error::Overflow { step: at })?;
+                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Fault::Overflow)?;
                     if needed > self.arena_len {
-                        return Err(Error::ArenaTooSmall { needed });
+                        return Err(Fault::Arena(needed));
                     }
                 }
-                Step::Return => return self.finish(at),
+                Step::Return => return self.finish(),
             }
         }
     }
 
     /// Base and length of a place.
-    fn place(&self, place: Place) -> Result<(*mut u8, usize), Error> {
+    fn place(&self, place: Place) -> Result<(*mut u8, usize), Fault> {
         Ok(match place {
             Place::Arena => (self.arena, self.arena_len),
             Place::Weights => self.model.weights(),
             Place::Input(k) => {
-                let bytes = self.inputs.get(k as usize).ok_or(Error::Changed)?.bytes;
+                let bytes = self.inputs.get(k as usize).ok_or(Fault::Changed)?.bytes;
                 (bytes.as_ptr().cast_mut(), bytes.len())
             }
         })
@@ -145,7 +205,7 @@ impl Machine<'_, '_> {
 
     /// What a buffer is right now. Weights in it have been verified afterwards.
     #[inline]
-    fn view(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
+    fn view(&mut self, buffer: u32) -> Result<View, Fault> {
         let at = buffer as usize * 2;
         match self.words.known.get(at..at + 2) {
             Some(&[tag, len]) if tag > 0 => {
@@ -154,15 +214,15 @@ impl Machine<'_, '_> {
                 let (offset, len) = (((tag - 1) >> 1) as usize, len as usize);
                 Ok(View { place, offset, len, ptr: base.wrapping_add(offset), fixed: true })
             }
-            _ => self.look_up(step, buffer),
+            _ => self.look_up(buffer),
         }
     }
 
     /// The same for a buffer with bounds that change, or for the first time.
     #[inline(never)]
-    fn look_up(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
-        let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Error::Changed)?;
-        let wrong = Error::Buffer { step, buffer };
+    fn look_up(&mut self, buffer: u32) -> Result<View, Fault> {
+        let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Fault::Changed)?;
+        let wrong = Fault::Buffer(buffer);
         let is_const = |v: Val| matches!(v.source(), Source::Const(_));
         let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
         // The part of a place that the buffer is relative to.
@@ -177,7 +237,7 @@ impl Machine<'_, '_> {
             }
             Space::Slot(k) => {
                 fixed = false;
-                self.slot(step, k)?
+                self.slot(k)?
             }
         };
         let offset = usize::try_from(self.val(offset)?).map_err(|_| wrong)?;
@@ -202,7 +262,7 @@ impl Machine<'_, '_> {
         }
         if fixed {
             let at = buffer as usize * 2;
-            let known = self.words.known.get_mut(at..at + 2).ok_or(Error::Changed)?;
+            let known = self.words.known.get_mut(at..at + 2).ok_or(Fault::Changed)?;
             let tag = offset as i64 * 2 + if place == Place::Arena { 1 } else { 2 };
             known.copy_from_slice(&[tag, len as i64]);
         }
@@ -210,34 +270,34 @@ impl Machine<'_, '_> {
     }
 
     /// Place, first byte and length of a slot's view, which lies inside its place.
-    fn slot(&self, step: u32, slot: u32) -> Result<(Place, usize, usize), Error> {
+    fn slot(&self, slot: u32) -> Result<(Place, usize, usize), Fault> {
         let at = slot as usize * 3;
         let Some(&[word, offset, len]) = self.words.slots.get(at..at + 3) else {
-            return Err(Error::Changed);
+            return Err(Fault::Changed);
         };
         if word == 0 {
-            return Err(Error::SlotUnset { step });
+            return Err(Fault::SlotUnset);
         }
-        let place = Place::from_word(word).ok_or(Error::Changed)?;
+        let place = Place::from_word(word).ok_or(Fault::Changed)?;
         let (offset, len) = (offset as usize, len as usize);
         // Written by `set_slot` from a checked view of the same run.
         debug_assert!(self.place(place).is_ok_and(|(_, room)| offset + len <= room));
         Ok((place, offset, len))
     }
 
-    fn set_slot(&mut self, step: u32, slot: u32, buf: u32) -> Result<(), Error> {
-        let view = self.view(step, buf)?;
+    fn set_slot(&mut self, slot: u32, buf: u32) -> Result<(), Fault> {
+        let view = self.view(buf)?;
         let at = slot as usize * 3;
-        let words = self.words.slots.get_mut(at..at + 3).ok_or(Error::Changed)?;
+        let words = self.words.slots.get_mut(at..at + 3).ok_or(Fault::Changed)?;
         words.copy_from_slice(&[view.place.word(), view.offset as i64, view.len as i64]);
         Ok(())
     }
 
     /// Verifies the blocks under a view of weights that have not been yet.
-    fn verify_weights(&mut self, leaves: &[u8], verify: VerifyLeaf, view: &View) -> Result<(), Error> {
+    fn verify_weights(&mut self, leaves: &[u8], verify: VerifyLeaf, view: &View) -> Result<(), Fault> {
         for leaf in view.offset / LEAF..(view.offset + view.len).div_ceil(LEAF) {
             if !test(self.words.leaves, leaf) {
-                verify(self.model.weights, leaves, leaf)?;
+                verify(self.model.weights, leaves, leaf).map_err(|e| self.failed(e.into()))?;
                 set(self.words.leaves, leaf);
             }
         }
@@ -245,13 +305,16 @@ impl Machine<'_, '_> {
     }
 
     /// A view to be read. Weights that are not in memory are brought.
-    fn readable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
-        let view = self.view(step, buffer)?;
+    fn readable(&mut self, buffer: u32) -> Result<View, Fault> {
+        let view = self.view(buffer)?;
         if self.model.absent == 0 || view.place != Place::Weights || view.len == 0 {
             return Ok(view);
         }
-        let window = self.window.as_mut().ok_or(Error::WeightsAbsent)?;
-        Ok(View { ptr: window.bring(view.offset, view.len)?, ..view })
+        let window = self.window.as_mut().ok_or(Fault::WeightsAbsent)?;
+        match window.bring(view.offset, view.len) {
+            Ok(ptr) => Ok(View { ptr, ..view }),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 
     /// Makes room in the window for what a step reads.
@@ -262,21 +325,20 @@ impl Machine<'_, '_> {
     }
 
     /// A buffer that may be written.
-    fn writable(&mut self, step: u32, buffer: u32) -> Result<View, Error> {
-        let view = self.view(step, buffer)?;
-        if view.place == Place::Arena { Ok(view) } else { Err(Error::Write { step, buffer }) }
+    fn writable(&mut self, buffer: u32) -> Result<View, Fault> {
+        let view = self.view(buffer)?;
+        if view.place == Place::Arena { Ok(view) } else { Err(Fault::Write(buffer)) }
     }
 
     fn dispatch(
         &mut self,
-        step: u32,
         kernel: u32,
         first_binding: u32,
         first_scalar: u32,
         tiles: Option<Val>,
         scratch: Option<u32>,
-    ) -> Result<(), Error> {
-        let (k, entry) = self.model.kernel(kernel).ok_or(Error::Changed)?;
+    ) -> Result<(), Fault> {
+        let (k, entry) = self.model.kernel(kernel).ok_or(Fault::Changed)?;
         let units = tiles.map_or(Ok(1), |t| self.val(t))?;
         if units <= 0 {
             return Ok(());
@@ -284,19 +346,18 @@ impl Machine<'_, '_> {
         self.clear_window();
         let mut fixed = true;
         for i in 0..k.bufs {
-            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
-            let view =
-                if binding.written { self.writable(step, binding.buf)? } else { self.readable(step, binding.buf)? };
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Fault::Changed)?;
+            let view = if binding.written { self.writable(binding.buf)? } else { self.readable(binding.buf)? };
             fixed &= view.fixed;
             self.set_binding(i, &view)?;
         }
         let scratch = match scratch {
             None => None,
             Some(buffer) => {
-                let view = self.writable(step, buffer)?;
+                let view = self.writable(buffer)?;
                 let room = usize::try_from(k.scratch).is_ok_and(|need| need <= view.len);
                 if !room || !view.ptr.addr().is_multiple_of(ARENA_ALIGN) {
-                    return Err(Error::Buffer { step, buffer });
+                    return Err(Fault::Buffer(buffer));
                 }
                 fixed &= view.fixed;
                 Some(view)
@@ -304,12 +365,12 @@ impl Machine<'_, '_> {
         };
         // With constant bounds alone, the opened file has been checked for this.
         if !fixed {
-            self.check_overlaps(step, k.bufs, first_binding, scratch.as_ref())?;
+            self.check_overlaps(k.bufs, first_binding, scratch.as_ref())?;
         }
         for i in 0..k.scalars {
-            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Error::Changed)?)?;
+            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Fault::Changed)?)?;
             let word = self.words.scalars.get_mut(i as usize);
-            *word.ok_or(Error::Changed)? = value;
+            *word.ok_or(Fault::Changed)? = value;
         }
         // Scratch is one for the whole call.
         if let Some(spread) = self.spread
@@ -327,7 +388,8 @@ impl Machine<'_, '_> {
                 units,
                 unit_work: k.work,
             };
-            return ended(spread.spread(&job), step, kernel);
+            let status = spread.spread(&job);
+            return self.ended(status, kernel);
         }
         let args = KernelArgs {
             bufs: self.words.bufs.as_ptr().cast(),
@@ -340,16 +402,17 @@ impl Machine<'_, '_> {
         // its record says. Every buffer lies inside memory that is lent for this run; those that are written lie in the
         // arena, which nobody else refers to, and overlap no other. That the kernel keeps to its buffers is the
         // compiler's promise, which the trusted digest of its code stands for.
-        ended(unsafe { entry(&args) }, step, kernel)
+        let status = unsafe { entry(&args) };
+        self.ended(status, kernel)
     }
 
     /// Stores the pointer for a kernel, and the length for `check_overlaps`.
     #[inline]
-    fn set_binding(&mut self, index: u32, view: &View) -> Result<(), Error> {
+    fn set_binding(&mut self, index: u32, view: &View) -> Result<(), Fault> {
         let index = index as usize;
-        *self.words.lens.get_mut(index).ok_or(Error::Changed)? = view.len as i64;
+        *self.words.lens.get_mut(index).ok_or(Fault::Changed)? = view.len as i64;
         if index >= self.words.bufs.len() {
-            return Err(Error::Changed);
+            return Err(Fault::Changed);
         }
         // SAFETY: `index` is less than the number of words, each of which has room and alignment for a pointer; the
         // pointers lie densely, so they end no later than the words.
@@ -361,22 +424,22 @@ impl Machine<'_, '_> {
     }
 
     /// The pointer and length that `set_binding` stored.
-    fn binding(&self, index: u32) -> Result<View, Error> {
+    fn binding(&self, index: u32) -> Result<View, Fault> {
         let index = index as usize;
-        let len = *self.words.lens.get(index).ok_or(Error::Changed)? as usize;
+        let len = *self.words.lens.get(index).ok_or(Fault::Changed)? as usize;
         if index >= self.words.bufs.len() {
-            return Err(Error::Changed);
+            return Err(Fault::Changed);
         }
         // SAFETY: inside the words as in `set_binding`, which has stored it.
         let ptr = unsafe { self.words.bufs.as_ptr().cast::<*mut u8>().add(index).read() };
         Ok(View { place: Place::Arena, offset: 0, len, ptr, fixed: false })
     }
 
-    fn check_overlaps(&self, step: u32, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Error> {
+    fn check_overlaps(&self, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Fault> {
         for i in 0..bufs {
             let a = self.binding(i)?;
-            let binding = self.model.plan.binding(first_binding + i).ok_or(Error::Changed)?;
-            let wrong = Error::Write { step, buffer: binding.buf };
+            let binding = self.model.plan.binding(first_binding + i).ok_or(Fault::Changed)?;
+            let wrong = Fault::Write(binding.buf);
             if scratch.is_some_and(|s| s.overlaps(&a)) {
                 return Err(wrong);
             }
@@ -393,8 +456,8 @@ impl Machine<'_, '_> {
     }
 
     /// An element of a view, as a range that lies inside it.
-    fn element(&self, step: u32, view: &View, dtype: DType, index: Val) -> Result<*mut u8, Error> {
-        let wrong = Error::Index { step };
+    fn element(&self, view: &View, dtype: DType, index: Val) -> Result<*mut u8, Fault> {
+        let wrong = Fault::Index;
         let index = usize::try_from(self.val(index)?).map_err(|_| wrong)?;
         if index >= view.len / dtype.size() {
             return Err(wrong);
@@ -402,15 +465,15 @@ impl Machine<'_, '_> {
         Ok(view.ptr.wrapping_add(index * dtype.size()))
     }
 
-    fn dtype(&self, buffer: u32) -> Result<DType, Error> {
-        self.model.plan.buffer(buffer).map(|b| b.dtype).ok_or(Error::Changed)
+    fn dtype(&self, buffer: u32) -> Result<DType, Fault> {
+        self.model.plan.buffer(buffer).map(|b| b.dtype).ok_or(Fault::Changed)
     }
 
-    fn load_int(&mut self, step: u32, buf: u32, index: Val) -> Result<i64, Error> {
+    fn load_int(&mut self, buf: u32, index: Val) -> Result<i64, Fault> {
         let dtype = self.dtype(buf)?;
         self.clear_window();
-        let view = self.readable(step, buf)?;
-        let at = self.element(step, &view, dtype, index)?;
+        let view = self.readable(buf)?;
+        let at = self.element(&view, dtype, index)?;
         let mut raw = [0u8; 8];
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view; they are at most 8.
         unsafe { core::ptr::copy_nonoverlapping(at, raw.as_mut_ptr(), dtype.size()) };
@@ -419,15 +482,15 @@ impl Machine<'_, '_> {
             DType::I8 => i64::from(bits as i8),
             DType::I16 => i64::from(bits as i16),
             DType::I32 => i64::from(bits as i32),
-            DType::U64 => i64::try_from(bits).map_err(|_| Error::Overflow { step })?,
+            DType::U64 => i64::try_from(bits).map_err(|_| Fault::Overflow)?,
             _ => bits as i64,
         })
     }
 
-    fn store_int(&mut self, step: u32, buf: u32, index: Val, value: Val) -> Result<(), Error> {
-        let view = self.writable(step, buf)?;
+    fn store_int(&mut self, buf: u32, index: Val, value: Val) -> Result<(), Fault> {
+        let view = self.writable(buf)?;
         let dtype = self.dtype(buf)?;
-        let at = self.element(step, &view, dtype, index)?;
+        let at = self.element(&view, dtype, index)?;
         let value = self.val(value)?;
         let bits = if dtype == DType::Bool { i64::from(value != 0) } else { value };
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view, which is in the arena.
@@ -435,11 +498,11 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    fn copy(&mut self, step: u32, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Error> {
-        let wrong = Error::Index { step };
-        let to = self.writable(step, dst.0)?;
+    fn copy(&mut self, dst: (u32, Val), src: (u32, Val), bytes: Option<Val>) -> Result<(), Fault> {
+        let wrong = Fault::Index;
+        let to = self.writable(dst.0)?;
         self.clear_window();
-        let from = self.readable(step, src.0)?;
+        let from = self.readable(src.0)?;
         let dst_offset = usize::try_from(self.val(dst.1)?).map_err(|_| wrong)?;
         let src_offset = usize::try_from(self.val(src.1)?).map_err(|_| wrong)?;
         let left = from.len.checked_sub(src_offset).ok_or(wrong)?;
@@ -456,11 +519,11 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    fn fill(&mut self, step: u32, buf: u32, bits: u64) -> Result<(), Error> {
-        let view = self.writable(step, buf)?;
+    fn fill(&mut self, buf: u32, bits: u64) -> Result<(), Fault> {
+        let view = self.writable(buf)?;
         let size = self.dtype(buf)?.size();
         let raw = bits.to_le_bytes();
-        let element = raw.get(..size).ok_or(Error::Changed)?;
+        let element = raw.get(..size).ok_or(Fault::Changed)?;
         let same = raw.first().copied().filter(|first| element.iter().all(|b| b == first));
         let count = view.len / size;
         if let Some(byte) = same {
@@ -476,19 +539,19 @@ impl Machine<'_, '_> {
     }
 
     /// Stores where the outputs are, and their shapes.
-    fn finish(&mut self, step: u32) -> Result<(), Error> {
+    fn finish(&mut self) -> Result<(), Fault> {
         let mut dims = 0;
         for output in 0..self.model.plan.outputs {
-            let wrong = Error::Output { output };
-            let record = self.model.plan.output(output).ok_or(Error::Changed)?;
-            let tensor = self.model.tensors.declared_output(output).ok_or(Error::Changed)?;
-            let view = self.view(step, record.buf)?;
+            let wrong = Fault::Output(output);
+            let record = self.model.plan.output(output).ok_or(Fault::Changed)?;
+            let tensor = self.model.tensors.declared_output(output).ok_or(Fault::Changed)?;
+            let view = self.view(record.buf)?;
             if matches!(view.place, Place::Input(_)) {
                 return Err(wrong);
             }
             let mut bytes = Some(tensor.dtype.size());
             for axis in 0..tensor.rank as u32 {
-                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Error::Changed)?)?;
+                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Fault::Changed)?)?;
                 let size_here = usize::try_from(size).map_err(|_| wrong)?;
                 // Sizes beside a 0 are not limited by memory, so the product may not fit and yet be 0.
                 bytes = match (bytes, size_here) {
@@ -496,25 +559,25 @@ impl Machine<'_, '_> {
                     (Some(b), n) => b.checked_mul(n),
                     (None, _) => None,
                 };
-                *self.words.dims.get_mut(dims).ok_or(Error::Changed)? = size;
+                *self.words.dims.get_mut(dims).ok_or(Fault::Changed)? = size;
                 dims += 1;
             }
             let bytes = bytes.filter(|&b| b <= view.len).ok_or(wrong)?;
             let at = output as usize * 3;
             let words = self.words.outputs.get_mut(at..at + 3);
-            let words = words.ok_or(Error::Changed)?;
+            let words = words.ok_or(Fault::Changed)?;
             words.copy_from_slice(&[view.place.word(), view.offset as i64, bytes as i64]);
         }
         *self.words.done = 1;
         Ok(())
     }
-}
 
-/// What a kernel's status means.
-fn ended(status: u32, step: u32, kernel: u32) -> Result<(), Error> {
-    match status {
-        status::OK => Ok(()),
-        status::INDEX => Err(Error::DataIndex { step, kernel }),
-        status => Err(Error::Kernel { step, kernel, status }),
+    /// What a kernel's status means.
+    fn ended(&mut self, status: u32, kernel: u32) -> Result<(), Fault> {
+        if status == status::OK {
+            return Ok(());
+        }
+        self.status = status;
+        Err(Fault::Kernel(kernel))
     }
 }

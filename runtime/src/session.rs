@@ -116,6 +116,9 @@ impl<'s> Session<'s> {
             step_limit: self.step_limit,
             spread: self.spread,
             window,
+            at: 0,
+            status: 0,
+            failure: None,
         };
         machine.run(observer)
     }
