@@ -3,23 +3,23 @@
 #
 #   scripts/install-cross.sh [--rustup] [--firmware]
 #
-# C cross compilers and libraries for aarch64, riscv64 and 32-bit Arm, QEMU for programs, a linker for firmware, and Rust for other
+# C cross compilers and libraries for aarch64, riscv64 and 32-bit Arm (Armv7, Armv6, Cortex-M), QEMU for programs, a linker for firmware, and Rust for other
 # targets: Debian's rustc, cargo and library sources, from which scripts/cargo-cross.sh builds the standard library
 # itself; with --rustup the ready-made targets of the rustup that is there instead.
-# --firmware adds QEMU for whole boards, and C compilers for Cortex-M and 32-bit RISC-V without an operating system.
+# --firmware adds QEMU for whole boards, and a C compiler for 32-bit RISC-V without an operating system.
 # Run again, it does nothing if all is there.
 set -euo pipefail
 
 # The same list as in cargo-cross.sh.
 targets='aarch64-unknown-linux-gnu riscv64gc-unknown-linux-gnu armv7-unknown-linux-gnueabihf arm-unknown-linux-gnueabi thumbv7em-none-eabihf riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf aarch64-unknown-none'
-packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-arm-linux-gnueabi libc6-dev-armel-cross qemu-user'
+packages='gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-riscv64-linux-gnu libc6-dev-riscv64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross gcc-arm-linux-gnueabi libc6-dev-armel-cross gcc-arm-none-eabi qemu-user'
 boards=
 rustup=no
 for arg; do
     case $arg in
         --rustup) rustup=yes ;;
         --firmware)
-            packages="$packages gcc-arm-none-eabi gcc-riscv64-unknown-elf"
+            packages="$packages gcc-riscv64-unknown-elf"
             boards='qemu-system-arm qemu-system-misc' ;;
         -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"; exit 0 ;;
         *) echo "install-cross.sh: unknown argument $arg" >&2; exit 2 ;;
