@@ -1,6 +1,6 @@
-//! Sequences and optionals: what a model declares, and the tensors of a packed file that hold it.
+//! Sequences, optionals and strings: what a model declares, and the tensors of a packed file that hold it.
 //!
-//! On disk a sequence is a folder `NAME.seq` with `0.npy`, `1.npy`, … and a text file `length`; an absent optional is an
+//! On disk a tensor of strings is a file `NAME.json` with `{"shape": […], "data": […]}`, a sequence is a folder `NAME.seq` with `0.npy`, `1.npy`, … and a text file `length`; an absent optional is an
 //! empty file `NAME.none`; everything else is `NAME.npy`.
 
 use std::fs;
@@ -18,6 +18,13 @@ use crate::{Model, Tensor};
 pub enum Value {
     /// A tensor.
     Tensor(Array),
+    /// A tensor of strings, row-major.
+    Text {
+        /// Dimensions.
+        shape: Vec<usize>,
+        /// As many strings as the shape has elements.
+        strings: Vec<String>,
+    },
     /// A sequence of tensors.
     Sequence(Vec<Array>),
     /// An optional without value.
@@ -71,6 +78,10 @@ pub fn flatten<'a>(
             next()?;
             out.extend(ragged(data.dtype, members)?);
         }
+        (Border::Text, Some(Value::Text { shape, strings })) => {
+            next()?;
+            out.push(bytes_of(shape, strings)?);
+        }
         (Border::Absent, Some(Value::Absent) | None) => {}
         (Border::Maybe(of), value) => {
             next()?;
@@ -81,7 +92,7 @@ pub fn flatten<'a>(
             }
         }
         // In the place of what is not there: zeros of the least size.
-        (Border::Tensor | Border::Stack, None) => out.push(least(&next()?)),
+        (Border::Tensor | Border::Stack | Border::Text, None) => out.push(least(&next()?)),
         (Border::Ragged, None) => out.extend([least(&next()?), least(&next()?)]),
         (Border::List(n), None) => {
             for _ in 0..*n {
@@ -89,11 +100,51 @@ pub fn flatten<'a>(
             }
         }
         (Border::List(n), Some(Value::Sequence(m))) => return Err(format!("{} members, {n} are needed", m.len())),
+        (Border::Text, Some(_)) => return Err("a tensor of strings is needed".into()),
         (Border::Tensor, Some(_)) => return Err("a tensor is needed".into()),
         (Border::Absent, Some(_)) => return Err("nothing may be given".into()),
         (Border::List(_) | Border::Stack | Border::Ragged, Some(_)) => return Err("a sequence is needed".into()),
     }
     Ok(())
+}
+
+/// Strings as bytes along one axis more, with zeros behind the end of each.
+fn bytes_of(shape: &[usize], strings: &[String]) -> Result<Array, String> {
+    if shape.iter().try_fold(1usize, |all, n| all.checked_mul(*n)) != Some(strings.len()) {
+        return Err(format!("{} strings for the shape {shape:?}", strings.len()));
+    }
+    if strings.iter().any(|s| s.contains('\0')) {
+        return Err("a string holds the character 0, which ends strings here".into());
+    }
+    let width = strings.iter().map(String::len).max().unwrap_or(0).max(1);
+    let mut bytes = vec![0; width * strings.len()];
+    for (to, from) in bytes.chunks_mut(width).zip(strings) {
+        to[..from.len()].copy_from_slice(from.as_bytes());
+    }
+    Ok(Array { dtype: DType::U8, shape: [shape, &[width]].concat(), bytes })
+}
+
+/// The strings that a tensor of bytes holds.
+fn text_of(array: &Array) -> Result<Value, String> {
+    let (width, shape) = array.shape.split_last().ok_or("strings of rank 0")?;
+    let count: usize = shape.iter().product();
+    let string = |k: usize| {
+        let own = &array.bytes[k * width..][..*width];
+        let end = own.iter().position(|b| *b == 0).unwrap_or(*width);
+        String::from_utf8(own[..end].to_vec()).map_err(|_| "a string is not UTF-8".to_string())
+    };
+    Ok(Value::Text { shape: shape.to_vec(), strings: (0..count).map(string).collect::<Result<_, _>>()? })
+}
+
+/// Reads `{"shape": […], "data": […]}`.
+fn read_text(path: &Path) -> io::Result<Value> {
+    #[derive(serde::Deserialize)]
+    struct Text {
+        shape: Vec<usize>,
+        data: Vec<String>,
+    }
+    let text: Text = serde_json::from_slice(&fs::read(path)?)?;
+    Ok(Value::Text { shape: text.shape, strings: text.data })
 }
 
 fn least(t: &Tensor<'_>) -> Array {
@@ -141,6 +192,7 @@ pub fn gather(border: &Border, tensors: &mut impl Iterator<Item = Array>) -> Res
     let mut next = || tensors.next().ok_or("the file has fewer outputs than it says");
     Ok(match border {
         Border::Tensor => Value::Tensor(next()?),
+        Border::Text => text_of(&next()?)?,
         Border::List(n) => Value::Sequence((0..*n).map(|_| next()).collect::<Result<_, _>>()?),
         Border::Stack => {
             let whole = next()?;
@@ -196,6 +248,7 @@ impl Value {
                     .collect::<Result<_, _>>()
                     .map(Value::Sequence)
             }
+            Some("json") => read_text(path),
             _ => npy::read(path).map(Value::Tensor),
         }
     }
@@ -225,6 +278,11 @@ impl Value {
                 fs::write(path.join("length"), members.len().to_string())?;
                 Ok(path)
             }
+            Value::Text { shape, strings } => {
+                let path = with(".json");
+                fs::write(&path, serde_json::json!({ "shape": shape, "data": strings }).to_string())?;
+                Ok(path)
+            }
             Value::Absent => {
                 let path = with(".none");
                 fs::write(&path, [])?;
@@ -238,7 +296,7 @@ impl Value {
         match self {
             Value::Tensor(array) => std::slice::from_mut(array).iter_mut(),
             Value::Sequence(members) => members.iter_mut(),
-            Value::Absent => [].iter_mut(),
+            Value::Absent | Value::Text { .. } => [].iter_mut(),
         }
     }
 }
@@ -270,6 +328,17 @@ mod tests {
     }
 
     #[test]
+    fn strings_are_bytes_with_zeros_behind_them() {
+        let strings = ["abc".to_string(), String::new(), "é".to_string()];
+        let array = bytes_of(&[3, 1], &strings).expect("fits");
+        assert_eq!((&array.shape[..], &array.bytes[..]), (&[3, 1, 3][..], &b"abc\0\0\0\xc3\xa9\0"[..]));
+        assert_eq!(text_of(&array), Ok(Value::Text { shape: vec![3, 1], strings: strings.to_vec() }));
+        assert_eq!(bytes_of(&[0], &[]).map(|a| a.shape), Ok(vec![0, 1]));
+        assert!(bytes_of(&[1], &["a\0b".to_string()]).is_err(), "a zero within");
+        assert!(bytes_of(&[2], &["a".to_string()]).is_err(), "too few");
+    }
+
+    #[test]
     fn an_absent_value_takes_its_tensors_along() {
         let truth = |b: u8| Array { dtype: DType::Bool, shape: vec![], bytes: vec![b] };
         let border = Border::Maybe(Some(Box::new(Border::Stack)));
@@ -283,7 +352,10 @@ mod tests {
     #[test]
     fn values_are_read_as_they_were_written() {
         let folder = tempfile::tempdir().expect("a folder");
-        for value in [Value::Tensor(array(&[3])), Value::Sequence(vec![array(&[1]), array(&[2, 2])]), Value::Absent] {
+        let text = Value::Text { shape: vec![2, 1], strings: vec!["a\"ü".into(), String::new()] };
+        for value in
+            [Value::Tensor(array(&[3])), Value::Sequence(vec![array(&[1]), array(&[2, 2])]), text, Value::Absent]
+        {
             let path = value.write(&folder.path().join("v")).expect("writes");
             assert_eq!(Value::read(&path).expect("reads"), value);
         }

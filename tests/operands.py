@@ -77,7 +77,9 @@ class Server:
     def ask(self, proto):
         path = self.work / "model.onnx"
         path.write_bytes(proto.SerializeToString())
-        request = {"id": "a", "model": str(path), "work": str(self.work), "runs": []}
+        return self.request({"id": "a", "model": str(path), "work": str(self.work), "runs": []})
+
+    def request(self, request):
         try:
             self.program.stdin.write(json.dumps(request) + "\n")
             self.program.stdin.flush()

@@ -24,13 +24,15 @@ pub enum Border {
     /// An optional: a scalar truth value, then the value, which is zeros where it is not there. Nothing more for a
     /// value of a type that is not supported.
     Maybe(Option<Box<Border>>),
+    /// A tensor of strings: bytes along a last axis more, zeros behind the end of each string.
+    Text,
 }
 
 impl Border {
     /// How many tensors hold it.
     pub fn tensors(&self) -> usize {
         match self {
-            Border::Tensor | Border::Stack => 1,
+            Border::Tensor | Border::Stack | Border::Text => 1,
             Border::List(members) => *members as usize,
             Border::Ragged => 2,
             Border::Absent => 0,

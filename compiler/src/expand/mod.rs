@@ -8,6 +8,7 @@ mod looped;
 
 pub(crate) use carried::CarriedAs;
 
+use crate::dtype::DType;
 use crate::error::{Collector, Error, Result, Stage};
 use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId};
 use crate::mend::trap;
@@ -104,8 +105,11 @@ impl<'d> Expander<'d> {
                 self.poisoned.insert(*id);
                 continue;
             };
-            let (Some(dtype), Some(shape)) = (ops::stored(elem), value.ty.shape()) else {
-                let what = match ops::stored(elem) {
+            // Strings are bytes along one axis more.
+            let text = elem == ElemType::String;
+            let stored = if text { Some(DType::U8) } else { ops::stored(elem) };
+            let (Some(dtype), Some(shape)) = (stored, value.ty.shape()) else {
+                let what = match stored {
                     None => format!("input {name}: tensors of type {elem} are not supported"),
                     Some(_) => format!("input {name}: a tensor whose rank is not declared is not supported"),
                 };
@@ -117,6 +121,9 @@ impl<'d> Expander<'d> {
             let mut dims = vec![];
             for (axis, d) in shape.iter().enumerate() {
                 dims.push(self.dim(d, k, axis, &value.name)?);
+            }
+            if text {
+                dims.push(self.dim(&DimDecl::Named(format!("{}.bytes", value.name)), k, shape.len(), &value.name)?);
             }
             let t = self.cx.input(&value.name, dtype, dims);
             self.narrow(t, elem);
@@ -160,6 +167,14 @@ impl<'d> Expander<'d> {
             }
             None => {
                 self.values.remove(&id);
+                if data.elem == ElemType::String {
+                    let (width, bytes) = ops::stored_strings(&data.strings);
+                    let shape = [&data.shape[..], &[width]].concat();
+                    let t = self.cx.constant(DType::U8, &shape, bytes);
+                    self.narrow(t, data.elem);
+                    self.values.insert(id, t);
+                    return;
+                }
                 let count = data.shape.iter().product();
                 let bytes = ops::unpack(data.elem, count, &data.bytes);
                 if let (Some(dtype), Some(bytes)) = (ops::stored(data.elem), bytes) {
@@ -274,6 +289,7 @@ impl<'d> Expander<'d> {
                     Some(dtype) => {
                         AttrValue::Tensor(AttrTensor { dtype, shape: t.shape.clone(), bytes: t.bytes.clone() })
                     }
+                    None if t.elem == ElemType::String => AttrValue::Strs(t.strings.iter().map(|s| text(s)).collect()),
                     None => {
                         return Err(node.unsupported(format!("attribute '{name}' of type {} is not supported", t.elem)));
                     }

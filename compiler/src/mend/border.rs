@@ -1,4 +1,4 @@
-//! Sequences and optionals that a model takes or gives: tensors at the packed file's border, and a note of what they stand for.
+//! Sequences, optionals and strings that a model takes or gives: tensors at the packed file's border, and a note of what they stand for.
 
 use super::forms::Form;
 use super::ragged::ROW;
@@ -24,7 +24,9 @@ impl Mender<'_> {
                 }
                 // A type that is not supported is named by the expansion.
                 _ => {
-                    module.borders.inputs.push((value.name, Border::Tensor));
+                    let text = value.ty.elem() == Some(ElemType::String);
+                    let border = if text { Border::Text } else { Border::Tensor };
+                    module.borders.inputs.push((value.name, border));
                     inputs.push(id);
                 }
             }
@@ -104,7 +106,10 @@ impl Mender<'_> {
         for (id, decl) in given.into_iter().zip(std::mem::take(&mut module.outputs)) {
             let is_tensor = matches!(decl.ty, ValueType::Tensor { .. } | ValueType::Unknown);
             if !self.containers.contains_key(&id) && (is_tensor || !self.facts.values.contains_key(&id)) {
-                module.borders.outputs.push((decl.name.clone(), Border::Tensor));
+                let tensor = self.facts.values.get(&id);
+                let text = tensor.is_some_and(|t| self.facts.cx.narrow.get(t) == Some(&ElemType::String));
+                let border = if text { Border::Text } else { Border::Tensor };
+                module.borders.outputs.push((decl.name.clone(), border));
                 outputs.push(id);
                 decls.push(decl);
                 continue;

@@ -145,7 +145,8 @@ impl Mender<'_> {
             return None;
         }
         let elem = self.facts.cx.narrow.get(&t).copied().unwrap_or_else(|| self.facts.cx.dtype(t).into());
-        Some(Member { elem, dims: self.facts.cx.shape(t) })
+        // Strings have an axis that the model does not know.
+        (elem != ElemType::String).then(|| Member { elem, dims: self.facts.cx.shape(t) })
     }
 
     /// The form that a value has.

@@ -27,6 +27,17 @@ pub(super) struct Bias {
     pub(super) valid: Option<Operand>,
     /// Position of the first query among the keys, unless `valid` gives it.
     pub(super) offset: Option<Int>,
+    /// The same for each batch entry, whatever `valid` and `offset` say.
+    pub(super) starts: Option<Operand>,
+}
+
+/// A score that is part of every softmax, without a key.
+#[derive(Clone)]
+pub(super) enum Sink {
+    /// Zero.
+    Zero,
+    /// One for each query head.
+    Heads(Operand),
 }
 
 /// An attention to be built.
@@ -38,6 +49,7 @@ pub(super) struct Attention {
     /// Bound of scores, by `cap * tanh(score / cap)`.
     pub(super) softcap: Option<f64>,
     pub(super) bias: Bias,
+    pub(super) sink: Option<Sink>,
     /// Type of inputs and output.
     pub(super) dtype: DType,
     /// Type in which the softmax is stored.
@@ -96,10 +108,11 @@ impl Attention {
         let (batch, query, key) = (i[0], i[3], i[4]);
         let hidden = e.num(f64::NEG_INFINITY);
         let mut seen = expr::boolean(true);
-        let offset = match (&self.bias.valid, self.bias.offset) {
-            (_, Some(offset)) => expr::int(offset),
-            (Some(valid), None) => valid.at(&[batch]).to(DType::I64) - expr::int(self.q.length),
-            (None, None) => expr::int(Int::new(0)),
+        let offset = match (&self.bias.starts, &self.bias.valid, self.bias.offset) {
+            (Some(starts), _, _) => starts.at(&[batch]).to(DType::I64),
+            (None, _, Some(offset)) => expr::int(offset),
+            (None, Some(valid), None) => valid.at(&[batch]).to(DType::I64) - expr::int(self.q.length),
+            (None, None, None) => expr::int(Int::new(0)),
         };
         let position = expr::int(query) + offset;
         let reach = |far: i64| position + expr::int(Int::new(far));
@@ -157,14 +170,23 @@ impl Attention {
         let (rows, keys) = (shape[..4].to_vec(), self.k.length);
         let most =
             cx.reduce(ReduceKind::Max, soft, rows.clone(), &[keys], |i, r| expr::load(logits, stored, [i, r].concat()));
-        let power = cx.map(soft, shape.clone(), |i| {
+        let sink = |i: &[Int]| {
+            self.sink.as_ref().map(|s| match s {
+                Sink::Zero => expr::constant_f64(soft, 0.0),
+                Sink::Heads(each) => each.at(&[self.head(i)]).to(soft),
+            })
+        };
+        // What is subtracted from scores, so that no power overflows.
+        let base = |i: &[Int]| {
             let most = expr::load(most, soft, i[..4].to_vec());
-            let base = most.eq_(most.num(f64::NEG_INFINITY)).then(most.num(0.0), most);
-            (expr::load(logits, stored, i.to_vec()) - base).exp()
-        });
+            let most = sink(i).map_or(most, |s| most.max_(s));
+            most.eq_(most.num(f64::NEG_INFINITY)).then(most.num(0.0), most)
+        };
+        let power = cx.map(soft, shape.clone(), |i| (expr::load(logits, stored, i.to_vec()) - base(i)).exp());
         let sum = cx.reduce(ReduceKind::Sum, soft, rows, &[keys], |i, r| expr::load(power, soft, [i, r].concat()));
         cx.map(stored, shape, |i| {
             let sum = expr::load(sum, soft, i[..4].to_vec());
+            let sum = sink(i).map_or(sum, |s| sum + (s - base(i)).exp());
             let below = sum.eq_(sum.num(0.0)).then(sum.num(1.0), sum);
             expr::load(power, soft, i.to_vec()) / below
         })
@@ -267,6 +289,7 @@ fn attention(cx: &mut Cx, call: &Call) -> OpResult {
         right: window("right_window_size")?,
         valid,
         offset,
+        starts: None,
     };
     let precision = match call.int("softmax_precision", 0)? {
         0 => dtype.compute(),
@@ -275,7 +298,7 @@ fn attention(cx: &mut Cx, call: &Call) -> OpResult {
     need_float(precision)?;
     let scale = scale_of(call, &q)?;
     let softcap = Some(f64::from(call.float("softcap", 0.0)?)).filter(|c| *c > 0.0);
-    let a = Attention { q, k, v, scale, softcap, bias, dtype, precision };
+    let a = Attention { q, k, v, scale, softcap, bias, sink: None, dtype, precision };
     let stages = a.weigh(cx)?;
     let y = a.sum(cx, stages.weights);
     let mut out = vec![y];
@@ -333,7 +356,7 @@ impl Flex {
         };
         need_float(precision)?;
         let scale = scale_of(call, &q)?;
-        Ok(Flex(Attention { q, k, v, scale, softcap: None, bias: Bias::default(), dtype, precision }))
+        Ok(Flex(Attention { q, k, v, scale, softcap: None, bias: Bias::default(), sink: None, dtype, precision }))
     }
 
     /// Scores, `[batch, head, query, key]`.

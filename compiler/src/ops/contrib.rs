@@ -1,4 +1,4 @@
-//! Operators of the domain `com.microsoft` that are products or quantised forms of others, as compositions of these.
+//! Products and convolutions of the domain `com.microsoft`, fused or of quantised numbers, as compositions of standard ones.
 
 use super::contract::product;
 use super::integer::requantise;
@@ -6,7 +6,7 @@ use super::operand::{Operand, need_float, need_one};
 use super::{AttrValue, Call, Expand, expand};
 use crate::dtype::DType;
 use crate::sym::Int;
-use crate::te::{Cx, Expr, OpError, OpResult, TensorId, expr};
+use crate::te::{Cx, OpError, OpResult, TensorId, expr};
 use std::collections::BTreeMap;
 
 const MS: &str = "com.microsoft";
@@ -16,7 +16,9 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     (MS, "TransposeMatMul", fused_matmul),
     (MS, "FusedGemm", fused_gemm),
     (MS, "FusedConv", fused_conv),
-    (MS, "MatMulNBits", matmul_nbits),
+    (MS, "GemmFastGelu", gemm_fast_gelu),
+    (MS, "MatMulInteger16", matmul_integer16),
+    (MS, "MulInteger", mul_integer),
     (MS, "MatMulIntegerToFloat", |cx, call| {
         let (b_scale, a_zero, b_zero, bias) = (call.input(3)?, call.opt(4), call.opt(5), call.opt(6));
         let a_scale = call.input(2)?;
@@ -24,40 +26,21 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     }),
     (MS, "DynamicQuantizeMatMul", dynamic_matmul),
     (MS, "QGemm", qgemm),
-    (MS, "QLinearConv", |cx, call| {
-        not_channels_last(call)?;
-        expand(cx, &Call { domain: String::new(), version: 10, ..call.clone() })
-    }),
-    (MS, "QLinearAdd", qlinear_add),
-    (MS, "QLinearMul", qlinear_mul),
-    (MS, "QLinearSigmoid", |cx, call| qlinear_unary(cx, call, "Sigmoid")),
-    (MS, "QLinearLeakyRelu", |cx, call| qlinear_unary(cx, call, "LeakyRelu")),
-    (MS, "QLinearSoftmax", |cx, call| qlinear_unary(cx, call, "Softmax")),
-    (MS, "QLinearGlobalAveragePool", |cx, call| {
-        not_channels_last(call)?;
-        qlinear_unary(cx, call, "GlobalAveragePool")
-    }),
-    (MS, "QLinearAveragePool", |cx, call| {
-        not_channels_last(call)?;
-        qlinear_unary(cx, call, "AveragePool")
-    }),
-    (MS, "QLinearConcat", qlinear_concat),
 ];
 
-fn not_channels_last(call: &Call) -> OpResult<()> {
-    match call.int("channels_last", 0)? {
-        0 => Ok(()),
-        _ => Err(OpError::Unsupported("attribute 'channels_last'".into())),
-    }
-}
-
 /// Applies a standard operator with one output.
-fn apply(cx: &mut Cx, op: &str, inputs: &[Option<TensorId>], attrs: &[(&str, AttrValue)]) -> OpResult<TensorId> {
+pub(super) fn apply(
+    cx: &mut Cx,
+    op: &str,
+    inputs: &[Option<TensorId>],
+    attrs: &[(&str, AttrValue)],
+) -> OpResult<TensorId> {
     let attrs = attrs.iter().map(|(k, v)| (k.to_string(), v.clone())).collect();
     apply_with(cx, op, inputs, attrs)
 }
 
-fn apply_with(
+/// [`apply`] with all attributes at hand.
+pub(super) fn apply_with(
     cx: &mut Cx,
     op: &str,
     inputs: &[Option<TensorId>],
@@ -157,83 +140,11 @@ fn fused_conv(cx: &mut Cx, call: &Call) -> OpResult {
     Ok(vec![activated(cx, y, &name, &params)?])
 }
 
-/// Element `k` of numbers of `bits` bits packed into bytes from the lowest bit on, where `byte` gives a byte of the row.
-fn unpacked(bits: i64, k: Int, byte: &dyn Fn(Int) -> Expr) -> Expr {
-    let per = 8 / bits;
-    let b = byte(k.div(per)).to(DType::I32);
-    let shift = expr::int(k.rem(per) * bits).to(DType::I32);
-    expr::bin(crate::te::Func2::Shr, b, shift) & expr::constant_i64(DType::I32, (1 << bits) - 1)
-}
-
-fn matmul_nbits(cx: &mut Cx, call: &Call) -> OpResult {
-    let [a, b, scales] = [call.input(0)?, call.input(1)?, call.input(2)?].map(|t| Operand::of(cx, t));
-    need_float(a.dtype)?;
-    let needed = |name: &str| -> OpResult<i64> {
-        match call.opt_int(name)? {
-            Some(v) if v > 0 => Ok(v),
-            _ => Err(OpError::Invalid(format!("attribute '{name}' is missing or not positive"))),
-        }
-    };
-    let (n, k, block, bits) = (needed("N")?, needed("K")?, needed("block_size")?, call.int("bits", 4)?);
-    if ![2, 4, 8].contains(&bits) || block % (8 / bits) != 0 {
-        return Err(OpError::Unsupported(format!("{bits} bits in blocks of {block}")));
-    }
-    if call.int("weight_prepacked", 0)? != 0 {
-        return Err(OpError::Unsupported("attribute 'weight_prepacked'".into()));
-    }
-    if call.opt(4).is_some() {
-        return Err(OpError::Unsupported("input 'g_idx'".into()));
-    }
-    let blocks = (k + block - 1) / block;
-    let bytes = block * bits / 8;
-    let count = |cx: &mut Cx, o: &Operand, n: i64, what: &str| {
-        let all = Int::product(&o.shape);
-        cx.require_equal(all, Int::new(n), &format!("elements of {what}"))
-    };
-    if b.dtype != DType::U8 {
-        return Err(OpError::Invalid(format!("the weights have element type {}, not uint8", b.dtype)));
-    }
-    count(cx, &b, n * blocks * bytes, "the weights")?;
-    count(cx, &scales, n * blocks, "the scales")?;
-    let flat = |cx: &mut Cx, o: &Operand, shape: &[i64]| {
-        let t = cx.view(o.id, shape.iter().map(|d| Int::new(*d)).collect());
-        Operand::of(cx, t)
-    };
-    let b = flat(cx, &b, &[n, blocks * bytes]);
-    let scales = flat(cx, &scales, &[n, blocks]);
-    let row = (blocks * bits + 7) / 8;
-    let zeros = match call.opt(3) {
-        None => None,
-        Some(t) => {
-            let o = Operand::of(cx, t);
-            let each = if o.dtype == DType::U8 { row } else { blocks };
-            count(cx, &o, n * each, "the zero points")?;
-            Some(flat(cx, &o, &[n, each]))
-        }
-    };
-    // A block's numbers are packed by themselves, but blocks fill whole bytes.
-    let wide = a.dtype.compute();
-    let weights = cx.map(a.dtype, vec![Int::new(k), Int::new(n)], |i| {
-        let (group, column) = (i[0].div(block), i[1]);
-        let q = unpacked(bits, i[0].rem(block), &|byte| b.at(&[column, group * bytes + byte]));
-        let zero = match &zeros {
-            None => expr::constant_f64(wide, f64::from(1 << (bits - 1))),
-            Some(z) if z.dtype == DType::U8 => unpacked(bits, group, &|byte| z.at(&[column, byte])).to(wide),
-            Some(z) => z.at(&[column, group]).to(wide),
-        };
-        (q.to(wide) - zero) * scales.at(&[column, group]).to(wide)
-    });
-    let y = product(cx, a.id, weights, a.dtype, a.dtype)?;
-    match call.opt(5) {
-        Some(bias) => Ok(vec![apply(cx, "Add", &[Some(y), Some(bias)], &[])?]),
-        None => Ok(vec![y]),
-    }
-}
-
 /// A quantised tensor: data, scale, zero point.
-type Quantised = (TensorId, TensorId, Option<TensorId>);
+pub(super) type Quantised = (TensorId, TensorId, Option<TensorId>);
 
-fn integer_to_float(
+/// The product of two quantised matrices as floats, plus a bias.
+pub(super) fn integer_to_float(
     cx: &mut Cx,
     (a, a_scale, a_zero): Quantised,
     (b, b_scale, b_zero): Quantised,
@@ -313,81 +224,40 @@ fn qgemm(cx: &mut Cx, call: &Call) -> OpResult {
     })])
 }
 
-fn dequantised(cx: &mut Cx, call: &Call, at: usize) -> OpResult<TensorId> {
-    apply(cx, "DequantizeLinear", &[Some(call.input(at)?), Some(call.input(at + 1)?), call.opt(at + 2)], &[])
+/// The product, then the bias and the approximation of the Gaussian error unit by a hyperbolic tangent.
+fn gemm_fast_gelu(cx: &mut Cx, call: &Call) -> OpResult {
+    let product = apply(cx, "MatMul", &[Some(call.input(0)?), Some(call.input(1)?)], &[])?;
+    let inputs = vec![Some(product), call.opt(2)];
+    expand(cx, &Call { op: "FastGelu".into(), inputs, ..call.clone() })
 }
 
-fn quantised(cx: &mut Cx, y: TensorId, scale: TensorId, zero: Option<TensorId>, like: TensorId) -> OpResult<TensorId> {
-    let dtype = cx.dtype(like);
-    let zero = match zero {
-        Some(z) => z,
-        None => cx.map(dtype, vec![], |_| expr::constant_i64(dtype, 0)),
-    };
-    apply(cx, "QuantizeLinear", &[Some(y), Some(scale), Some(zero)], &[])
-}
-
-fn qlinear_add(cx: &mut Cx, call: &Call) -> OpResult {
-    let (a, b) = (dequantised(cx, call, 0)?, dequantised(cx, call, 3)?);
-    let y = apply(cx, "Add", &[Some(a), Some(b)], &[])?;
-    Ok(vec![quantised(cx, y, call.input(6)?, call.opt(7), call.input(0)?)?])
-}
-
-/// The product of the integers is exact; it is scaled once.
-fn qlinear_mul(cx: &mut Cx, call: &Call) -> OpResult {
-    let (a, b) = (Operand::of(cx, call.input(0)?), Operand::of(cx, call.input(3)?));
-    let to = a.dtype;
-    if !matches!(to, DType::I8 | DType::U8) || b.dtype != to {
-        return Err(OpError::Invalid(format!("operands have types {to} and {}", b.dtype)));
+/// Sums wrap around at 32 bits, unsigned if both operands are.
+fn matmul_integer16(cx: &mut Cx, call: &Call) -> OpResult {
+    let (a, b) = (call.input(0)?, call.input(1)?);
+    let types = [cx.dtype(a), cx.dtype(b)];
+    if let Some(t) = types.iter().find(|t| !matches!(t, DType::I16 | DType::U16)) {
+        return Err(OpError::Invalid(format!("an operand has element type {t}; int16 or uint16 is needed")));
     }
-    let mut only = |k: usize| -> OpResult<Option<Operand>> {
+    let to = if types == [DType::U16; 2] { DType::U32 } else { DType::I32 };
+    Ok(vec![product(cx, a, b, to, to)?])
+}
+
+/// `(a - zero of a) * (b - zero of b)` in 32 bits.
+fn mul_integer(cx: &mut Cx, call: &Call) -> OpResult {
+    let (a, b) = (Operand::of(cx, call.input(0)?), Operand::of(cx, call.input(2)?));
+    let mut zero = |k: usize, of: DType| -> OpResult<Option<Operand>> {
+        if !matches!(of, DType::I8 | DType::U8) {
+            return Err(OpError::Invalid(format!("an operand has element type {of}; int8 or uint8 is needed")));
+        }
         let Some(t) = call.opt(k) else { return Ok(None) };
-        need_one(cx, t, &format!("input {k}"))?;
+        need_one(cx, t, "a zero point")?;
         Ok(Some(Operand::of(cx, t)))
     };
-    let (za, zb, zero) = (only(2)?, only(5)?, only(7)?);
-    let (Some(sa), Some(sb), Some(scale)) = (only(1)?, only(4)?, only(6)?) else {
-        return Err(OpError::Invalid("a scale is missing".into()));
-    };
+    let (za, zb) = (zero(1, a.dtype)?, zero(3, b.dtype)?);
     let shape = cx.broadcast(&[a.shape.clone(), b.shape.clone()])?;
-    let none = expr::constant_i64(to, 0);
-    let at = |z: &Option<Operand>| z.as_ref().map_or(none, Operand::only).to(DType::I32);
-    Ok(vec![cx.map(to, shape, |i| {
-        let x = a.spread(i).to(DType::I32) - at(&za);
-        let y = b.spread(i).to(DType::I32) - at(&zb);
-        let zero = zero.as_ref().map_or(none, Operand::only);
-        requantise(x * y, sa.only() * sb.only() / scale.only(), zero, to)
-    })])
-}
-
-fn qlinear_unary(cx: &mut Cx, call: &Call, op: &str) -> OpResult {
-    let x = dequantised(cx, call, 0)?;
-    let own = ["channels_last", "opset"];
-    let attrs = call.attrs.iter().filter(|(k, _)| !own.contains(&k.as_str())).map(|(k, v)| (k.clone(), v.clone()));
-    let version = call.int("opset", 13)?;
-    let inner = Call {
-        domain: String::new(),
-        op: op.into(),
-        version,
-        inputs: vec![Some(x)],
-        outputs: vec![true],
-        attrs: attrs.collect(),
+    let shifted = |x: &Operand, zero: &Option<Operand>, i: &[Int]| {
+        let v = x.spread(i).to(DType::I32);
+        zero.as_ref().map_or(v, |z| v - z.only().to(DType::I32))
     };
-    let y = expand(cx, &inner)?
-        .first()
-        .copied()
-        .ok_or_else(|| OpError::Unsupported(format!("operator {op} gives nothing")))?;
-    Ok(vec![quantised(cx, y, call.input(3)?, call.opt(4), call.input(0)?)?])
-}
-
-fn qlinear_concat(cx: &mut Cx, call: &Call) -> OpResult {
-    let Some(axis) = call.opt_int("axis")? else {
-        return Err(OpError::Invalid("attribute 'axis' is missing".into()));
-    };
-    let count = call.inputs.len().saturating_sub(2) / 3;
-    if count == 0 || call.inputs.len() != 2 + 3 * count {
-        return Err(OpError::Invalid("operands must come in threes after scale and zero point".into()));
-    }
-    let parts = (0..count).map(|k| Ok(Some(dequantised(cx, call, 2 + 3 * k)?))).collect::<OpResult<Vec<_>>>()?;
-    let y = apply(cx, "Concat", &parts, &[("axis", AttrValue::Int(axis))])?;
-    Ok(vec![quantised(cx, y, call.input(0)?, call.opt(1), call.input(2)?)?])
+    Ok(vec![cx.map(DType::I32, shape, |i| shifted(&a, &za, i) * shifted(&b, &zb, i))])
 }

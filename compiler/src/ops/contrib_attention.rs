@@ -1,7 +1,8 @@
-//! `MultiHeadAttention` and `Attention` of the domain `com.microsoft`.
+//! `MultiHeadAttention`, `Attention` and `QAttention` of the domain `com.microsoft`.
 
 use super::attention::{Attention, Bias, scale_of};
 use super::contract::product;
+use super::contrib::integer_to_float;
 use super::heads::Heads;
 use super::operand::{Operand, need_float, same_type};
 use super::scalar::le;
@@ -11,8 +12,11 @@ use crate::sym::Int;
 use crate::te::cx::broadcast_index;
 use crate::te::{Cx, Expr, OpError, OpResult, TensorId, expr};
 
-pub(super) const TABLE: &[(&str, &str, Expand)] =
-    &[("com.microsoft", "MultiHeadAttention", multi_head), ("com.microsoft", "Attention", projected)];
+pub(super) const TABLE: &[(&str, &str, Expand)] = &[
+    ("com.microsoft", "MultiHeadAttention", multi_head),
+    ("com.microsoft", "Attention", projected),
+    ("com.microsoft", "QAttention", quantised),
+];
 
 fn heads_of(call: &Call) -> OpResult<i64> {
     match call.opt_int("num_heads")? {
@@ -138,10 +142,23 @@ fn attend(
     let causal = call.int("unidirectional", 0)? != 0;
     let bias = Bias { mask, causal, offset: past, ..Bias::default() };
     let scale = scale_of(call, &q)?;
-    let a = Attention { q, k, v, scale, softcap: None, bias, dtype, precision: dtype.compute() };
+    let a = Attention { q, k, v, scale, softcap: None, bias, sink: None, dtype, precision: dtype.compute() };
     let stages = a.weigh(cx)?;
     let y = a.sum(cx, stages.weights);
     Ok((y, a))
+}
+
+/// The `N` tensors in one of shape `[batch, position, head, N, feature]`, each as `[batch, position, head * feature]`.
+fn unpacked<const N: usize>(cx: &mut Cx, t: TensorId) -> OpResult<[TensorId; N]> {
+    let x = Operand::of(cx, t);
+    let &[batch, length, heads, parts, size] = x.shape.as_slice() else {
+        return Err(OpError::Invalid(format!("several tensors in one of rank {}, not 5", x.rank())));
+    };
+    cx.require_equal(parts, Int::from(N), "tensors in one")?;
+    Ok(std::array::from_fn(|k| {
+        let part = cx.map(x.dtype, vec![batch, length, heads, size], |i| x.at(&[i[0], i[1], i[2], Int::from(k), i[3]]));
+        cx.view(part, vec![batch, length, heads * size])
+    }))
 }
 
 fn multi_head(cx: &mut Cx, call: &Call) -> OpResult {
@@ -149,14 +166,20 @@ fn multi_head(cx: &mut Cx, call: &Call) -> OpResult {
     let tq = call.input(0)?;
     let dtype = cx.dtype(tq);
     need_float(dtype)?;
-    let (Some(tk), Some(tv)) = (call.opt(1), call.opt(2)) else {
-        return Err(OpError::Unsupported("queries, keys and values in one tensor".into()));
+    let (tq, tk, tv) = match (call.opt(1), call.opt(2)) {
+        (Some(k), Some(v)) => (tq, k, v),
+        (Some(both), None) => {
+            let [k, v] = unpacked(cx, both)?;
+            (tq, k, v)
+        }
+        (None, None) => {
+            let [q, k, v] = unpacked(cx, tq)?;
+            (q, k, v)
+        }
+        (None, Some(_)) => return Err(OpError::Invalid("values without keys".into())),
     };
     for t in [tk, tv] {
         same_type(cx, tq, t)?;
-        if cx.rank(t) == 5 {
-            return Err(OpError::Unsupported("keys and values in one tensor".into()));
-        }
     }
     if call.opt(8).is_some() || call.opt(9).is_some() {
         return Err(OpError::Unsupported("inputs 'past_sequence_length' and 'cache_indirection'".into()));
@@ -189,32 +212,57 @@ fn multi_head(cx: &mut Cx, call: &Call) -> OpResult {
 }
 
 fn projected(cx: &mut Cx, call: &Call) -> OpResult {
-    let n = heads_of(call)?;
     let (x, w) = (call.input(0)?, call.input(1)?);
     let dtype = same_type(cx, x, w)?;
     need_float(dtype)?;
-    for name in ["do_rotary", "past_present_share_buffer"] {
-        if call.int(name, 0)? != 0 {
-            return Err(OpError::Unsupported(format!("attribute '{name}'")));
-        }
-    }
-    let (&[batch, length, _], &[_, all]) = (cx.shape(x).as_slice(), cx.shape(w).as_slice()) else {
+    let (&[_, _, _], &[_, all]) = (cx.shape(x).as_slice(), cx.shape(w).as_slice()) else {
         return Err(OpError::Invalid("the input must have three axes and the weights two".into()));
     };
+    if call.opt(6).is_some() {
+        return Err(OpError::Unsupported("input 'past_sequence_length'".into()));
+    }
     let sizes = match call.opt_ints("qkv_hidden_sizes")? {
         Some(s) if s.len() == 3 => [s[0], s[1], s[2]].map(Int::new),
         Some(s) if !s.is_empty() => {
             return Err(OpError::Invalid(format!("attribute 'qkv_hidden_sizes' has {} numbers, not 3", s.len())));
         }
-        _ => {
-            cx.require_equal(all.rem(3), Int::new(0), "columns of the weights modulo 3")?;
-            [all.div(3); 3]
-        }
+        _ => thirds(cx, all)?,
     };
     cx.require_equal(sizes[0] + sizes[1] + sizes[2], all, "hidden sizes against the weights")?;
     let y = product(cx, x, w, dtype, dtype)?;
     let y = with_bias(cx, y, call.opt(2), Int::new(0))?;
+    self_attention(cx, call, y, sizes, [call.opt(3), call.opt(4), call.opt(5)])
+}
+
+fn thirds(cx: &mut Cx, all: Int) -> OpResult<[Int; 3]> {
+    cx.require_equal(all.rem(3), Int::new(0), "columns of the weights modulo 3")?;
+    Ok([all.div(3); 3])
+}
+
+/// Quantised inputs and weights; the products are scaled to floats.
+fn quantised(cx: &mut Cx, call: &Call) -> OpResult {
+    let (x, w, bias) = (call.input(0)?, call.input(1)?, call.input(2)?);
+    let (&[_, _, _], &[_, all]) = (cx.shape(x).as_slice(), cx.shape(w).as_slice()) else {
+        return Err(OpError::Invalid("the input must have three axes and the weights two".into()));
+    };
+    let sizes = thirds(cx, all)?;
+    let (a, b) = ((x, call.input(3)?, call.opt(6)), (w, call.input(4)?, call.opt(7)));
+    let made = integer_to_float(cx, a, b, None)?;
+    let y = with_bias(cx, made[0], Some(bias), Int::new(0))?;
+    self_attention(cx, call, y, sizes, [call.opt(5), call.opt(8), None])
+}
+
+/// Attention of the queries, keys and values that lie one after the other, `sizes` features each, along the last axis of `y`.
+fn self_attention(
+    cx: &mut Cx,
+    call: &Call,
+    y: TensorId,
+    sizes: [Int; 3],
+    [mask, past, bias]: [Option<TensorId>; 3],
+) -> OpResult {
+    let n = heads_of(call)?;
     let y = Operand::of(cx, y);
+    let (dtype, batch, length) = (y.dtype, y.shape[0], y.shape[1]);
     let mut from = Int::new(0);
     let mut parts = vec![];
     for size in sizes {
@@ -225,8 +273,8 @@ fn projected(cx: &mut Cx, call: &Call) -> OpResult {
     let q = Heads::of(cx, parts[0], Some(n), "the queries")?;
     let mut k = Heads::of(cx, parts[1], Some(n), "the keys")?;
     let mut v = Heads::of(cx, parts[2], Some(n), "the values")?;
-    let mut past = None;
-    if let Some(t) = call.opt(4) {
+    let mut offset = None;
+    if let Some(t) = past {
         let p = Operand::of(cx, t);
         let &[two, b, h, old, size] = p.shape.as_slice() else {
             return Err(OpError::Invalid(format!("the past has rank {}, not 5", p.rank())));
@@ -236,9 +284,9 @@ fn projected(cx: &mut Cx, call: &Call) -> OpResult {
         let (past_k, past_v) = (half(0), half(1));
         k = k.after(cx, past_k, "the past keys")?;
         v = v.after(cx, past_v, "the past values")?;
-        past = Some(old);
+        offset = Some(old);
     }
-    let (y, a) = attend(cx, call, q, k, v, call.opt(3), call.opt(5), past, dtype)?;
+    let (y, a) = attend(cx, call, q, k, v, mask, bias, offset, dtype)?;
     let mut out = vec![y];
     if call.wants(1) {
         let shape = vec![Int::new(2), a.k.batch, a.k.heads, a.k.length, a.k.size];

@@ -1,6 +1,7 @@
 //! `EmbedLayerNormalization` of com.microsoft: the sum of word, position and segment embeddings, normalised.
 
 use super::axes::{Axes, Space};
+use super::contrib::apply;
 use super::moments::{inverse_root, moments};
 use super::operand::{Operand, convert, need_float, same_type};
 use super::{Call, Expand};
@@ -8,7 +9,20 @@ use crate::dtype::DType;
 use crate::sym::Int;
 use crate::te::{Cx, Expr, OpError, OpResult, ReduceKind, TensorId, expr};
 
-pub(super) const TABLE: &[(&str, &str, Expand)] = &[("com.microsoft", "EmbedLayerNormalization", embed)];
+pub(super) const TABLE: &[(&str, &str, Expand)] =
+    &[("com.microsoft", "EmbedLayerNormalization", embed), ("com.microsoft", "QEmbedLayerNormalization", quantised)];
+
+/// Tables and parameters as bytes, each with a scale and a zero point.
+fn quantised(cx: &mut Cx, call: &Call) -> OpResult {
+    let mut inputs = vec![call.opt(0), call.opt(1)];
+    for k in 2..7 {
+        let operands = [call.opt(k), call.opt(k + 6), call.opt(k + 11)];
+        inputs.push(if operands[0].is_some() { Some(apply(cx, "DequantizeLinear", &operands, &[])?) } else { None });
+    }
+    inputs.push(call.opt(7));
+    let made = embed(cx, &Call { inputs, outputs: call.outputs.iter().copied().take(2).collect(), ..call.clone() })?;
+    Ok(made.into_iter().take(2).collect())
+}
 
 fn invalid<T>(message: String) -> OpResult<T> {
     Err(OpError::Invalid(message))

@@ -82,6 +82,9 @@ enum Mode {
 
 /// How often each n-gram of the pool occurs in each row, with up to `max_skip_count` elements left out between its own.
 fn tf_idf(cx: &mut Cx, call: &Call) -> OpResult {
+    if super::strings::is_text(cx, call.input(0)?) {
+        return super::text::numbered(cx, call);
+    }
     let x = Operand::of(cx, call.input(0)?);
     if !matches!(x.dtype, DType::I32 | DType::I64) {
         return invalid(format!("element type {}, i32 or i64 is needed", x.dtype));

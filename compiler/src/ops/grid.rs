@@ -161,7 +161,13 @@ fn grid_sample(cx: &mut Cx, call: &Call) -> OpResult {
             let t = cx.map(float, grid.shape[..=spatial].to_vec(), |i| {
                 let n = grid.at(&[i, &[Int::from(spatial - 1 - k)]].concat());
                 let x = sides[k].unnormalized(n);
-                sides[k].within(if kernel.is_none() { expr::un(Func1::Round, x) } else { x })
+                match kernel {
+                    None => sides[k].within(expr::un(Func1::Round, x)),
+                    // As PyTorch and onnxruntime do it: neighbours are brought within the borders, not the position. ONNX's
+                    // reference moves the position, too.
+                    Some(Kernel::Cubic(_)) if padding == Padding::Border => x,
+                    Some(_) => sides[k].within(x),
+                }
             });
             Operand::of(cx, t)
         })

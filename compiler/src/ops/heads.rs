@@ -43,6 +43,11 @@ impl Heads {
         }
     }
 
+    /// The tensor as it is stored.
+    pub(super) fn id(&self) -> TensorId {
+        self.operand.id
+    }
+
     /// Is it stored with packed heads?
     pub(super) fn is_packed(&self) -> bool {
         self.packed

@@ -14,6 +14,9 @@ mod cast;
 mod contract;
 mod contrib;
 mod contrib_attention;
+mod contrib_attributes;
+mod contrib_forms;
+mod contrib_weights;
 mod conv;
 mod counted;
 mod cumulative;
@@ -26,6 +29,8 @@ mod fft;
 mod fourier;
 mod gather;
 mod grid;
+mod group_norm;
+mod group_query;
 mod heads;
 mod integer;
 mod interpolate;
@@ -43,6 +48,7 @@ mod operand;
 mod pad;
 mod pool;
 mod pow;
+mod qlinear;
 mod quantize;
 mod random;
 mod range;
@@ -50,6 +56,7 @@ mod recurrent;
 mod recurrent_activation;
 mod recurrent_kernel;
 mod reduce;
+mod regex;
 mod resize;
 mod roi;
 mod rotary;
@@ -60,6 +67,8 @@ mod shape;
 mod signal;
 mod sizes;
 mod softmax;
+mod strings;
+mod text;
 mod training;
 mod trees;
 mod unary;
@@ -69,6 +78,7 @@ mod window;
 pub(crate) use attention::Flex;
 pub use call::{AttrTensor, AttrValue, Call};
 pub use narrow::{stored, unpack};
+pub use strings::stored as stored_strings;
 
 use crate::te::{Cx, OpError, OpResult};
 use graphmend_cache_format::MAX_RANK;
@@ -88,6 +98,8 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         contract::TABLE,
         contrib::TABLE,
         contrib_attention::TABLE,
+        contrib_forms::TABLE,
+        contrib_weights::TABLE,
         conv::TABLE,
         counted::TABLE,
         cumulative::TABLE,
@@ -99,6 +111,8 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         features::TABLE,
         gather::TABLE,
         grid::TABLE,
+        group_norm::TABLE,
+        group_query::TABLE,
         integer::TABLE,
         layer_norm::TABLE,
         layout::TABLE,
@@ -110,6 +124,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         pad::TABLE,
         pool::TABLE,
         pow::TABLE,
+        qlinear::TABLE,
         quantize::TABLE,
         random::TABLE,
         range::TABLE,
@@ -123,6 +138,8 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         shape::TABLE,
         signal::TABLE,
         softmax::TABLE,
+        strings::TABLE,
+        text::TABLE,
         training::TABLE,
         trees::TABLE,
         unary::TABLE,
@@ -139,7 +156,12 @@ pub fn is_known(domain: &str, op: &str) -> bool {
 
 /// Expands one operator.
 pub fn expand(cx: &mut Cx, call: &Call) -> OpResult {
+    if call.domain == "com.microsoft" {
+        contrib_attributes::check(call)?;
+    }
+    let text = call.inputs.iter().flatten().any(|t| strings::is_text(cx, *t));
     let made = match find(&call.domain, &call.op) {
+        Some(f) if text => strings::expand(cx, call, f),
         Some(f) if call.inputs.iter().flatten().any(|t| cx.narrow.contains_key(t)) => narrow::expand(cx, call, f),
         Some(f) => f(cx, call),
         None => Err(OpError::Unsupported("the operator is not supported".into())),

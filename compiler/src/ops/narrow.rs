@@ -27,10 +27,11 @@ const MOVES: &[&str] = &[
 
 /// Expands an operator that has operands of narrow types.
 pub(super) fn expand(cx: &mut Cx, call: &Call, f: Expand) -> OpResult {
-    let known = call.domain.is_empty();
+    let (known, contrib) = (call.domain.is_empty(), call.domain == "com.microsoft");
     let elems: Vec<ElemType> = call.inputs.iter().flatten().map(|t| elem(cx, *t)).collect();
     match call.op.as_str() {
         "Cast" | "CastLike" | "QuantizeLinear" | "DequantizeLinear" | "Shape" | "Size" if known => return f(cx, call),
+        "QuantizeLinear" | "DequantizeLinear" | "GatherBlockQuantized" if contrib => return f(cx, call),
         op if known && MOVES.contains(&op) => {}
         "Concat" if known && elems.windows(2).all(|w| w[0] == w[1]) => {}
         _ => {

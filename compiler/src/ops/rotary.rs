@@ -11,6 +11,29 @@ use crate::te::{Cx, Expr, OpError, OpResult, TensorId, expr};
 pub(super) const TABLE: &[(&str, &str, Expand)] =
     &[("", "RotaryEmbedding", rotary), ("com.microsoft", "RotaryEmbedding", rotary_contrib)];
 
+/// Which features are turned, and how they pair.
+pub(super) struct Turn {
+    /// The first so many of a head.
+    pub(super) turned: Int,
+    /// Neighbours are pairs, rather than features half of the turned ones apart.
+    pub(super) interleaved: bool,
+}
+
+impl Turn {
+    /// The turned element `[batch, head, position, feature]`; `angle` gives cosine and sine for a pair.
+    pub(super) fn element(&self, x: &Heads, at: [Int; 4], angle: impl Fn(Int) -> (Expr, Expr)) -> Expr {
+        let [b, h, s, f] = at;
+        let half = self.turned.div(2);
+        let (pair, first) =
+            if self.interleaved { (f.div(2), eq(f.rem(2), 0)) } else { (f.if_lt(half, f, f - half), lt(f, half)) };
+        let (one, two) = if self.interleaved { (pair * 2, pair * 2 + 1) } else { (pair, pair + half) };
+        let (x1, x2) = (x.at(b, h, s, one), x.at(b, h, s, two));
+        let (cos, sin) = angle(pair);
+        let moved = first.then(cos * x1 - sin * x2, sin * x1 + cos * x2);
+        if self.turned == x.size { moved } else { lt(f, self.turned).then(moved, x.at(b, h, s, f)) }
+    }
+}
+
 struct Rotation {
     x: TensorId,
     cos: Operand,
@@ -26,9 +49,6 @@ fn rotary(cx: &mut Cx, call: &Call) -> OpResult {
 }
 
 fn rotary_contrib(cx: &mut Cx, call: &Call) -> OpResult {
-    if call.int("is_packed_batching", 0)? != 0 {
-        return Err(OpError::Unsupported("attribute 'is_packed_batching'".into()));
-    }
     let (positions, cos, sin) = (call.input(1)?, call.input(2)?, call.input(3)?);
     let positions = Some(Operand::of(cx, positions));
     let r = Rotation { x: call.input(0)?, cos: Operand::of(cx, cos), sin: Operand::of(cx, sin), positions };
@@ -87,7 +107,7 @@ fn build(cx: &mut Cx, call: &Call, r: Rotation) -> OpResult {
     cx.require_equal(turned.rem(2), Int::new(0), "turned features modulo two")?;
     let half = turned.div(2);
     check(cx, &r, x.batch, x.length, half)?;
-    let interleaved = call.int("interleaved", 0)? != 0;
+    let turn = Turn { turned, interleaved: call.int("interleaved", 0)? != 0 };
     let angle = |table: &Operand, batch: Int, position: Int, pair: Int| -> Expr {
         let Some(p) = &r.positions else { return table.at(&[batch, position, pair]) };
         let at = if p.rank() == 2 {
@@ -99,13 +119,7 @@ fn build(cx: &mut Cx, call: &Call, r: Rotation) -> OpResult {
         table.at(&[at.max(0).min(table.shape[0] - 1), pair])
     };
     let element = |b: Int, h: Int, s: Int, f: Int| -> Expr {
-        let (pair, first) =
-            if interleaved { (f.div(2), eq(f.rem(2), 0)) } else { (f.if_lt(half, f, f - half), lt(f, half)) };
-        let (one, two) = if interleaved { (pair * 2, pair * 2 + 1) } else { (pair, pair + half) };
-        let (x1, x2) = (x.at(b, h, s, one), x.at(b, h, s, two));
-        let (cos, sin) = (angle(&r.cos, b, s, pair), angle(&r.sin, b, s, pair));
-        let moved = first.then(cos * x1 - sin * x2, sin * x1 + cos * x2);
-        if turned == x.size { moved } else { lt(f, turned).then(moved, x.at(b, h, s, f)) }
+        turn.element(&x, [b, h, s, f], |pair| (angle(&r.cos, b, s, pair), angle(&r.sin, b, s, pair)))
     };
     let shape = cx.shape(r.x);
     Ok(vec![if x.is_packed() {

@@ -82,6 +82,7 @@ fn kind(how: &Border) -> String {
         Border::List(n) => format!("a sequence of {n}"),
         Border::Stack => "a sequence, its members along the first axis".into(),
         Border::Ragged => "a sequence, all elements and a row (rank, sizes) for each member".into(),
+        Border::Text => "strings, bytes along the last axis with zeros behind each".into(),
         Border::Absent => "an optional without value".into(),
         Border::Maybe(None) => "an optional, whether it has a value".into(),
         Border::Maybe(Some(of)) => format!("an optional: whether it has a value, then {}", kind(of)),

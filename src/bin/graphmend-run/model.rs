@@ -185,7 +185,9 @@ pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<
     let mut arrays: Vec<Option<Array>> = vec![None; declared.len()];
     for arg in given {
         let (i, path) = match split_name(arg, &names, "input") {
-            Err(_) if only && (arg.ends_with(".seq") || arg.ends_with(".none")) && Path::new(arg).exists() => {
+            Err(_)
+                if only && [".seq", ".none", ".json"].iter().any(|e| arg.ends_with(e)) && Path::new(arg).exists() =>
+            {
                 (declared.len(), arg.as_str())
             }
             named => named?,
@@ -204,7 +206,7 @@ pub(crate) fn read_inputs(model: &Model, given: &[String]) -> Result<Vec<Option<
                 made.push(npy::read(path).with_context(|| path.to_string())?);
                 i
             }
-            None => bail!("input {} takes a folder NAME.seq or a file NAME.none", names[i]),
+            None => bail!("input {} takes a folder NAME.seq or a file NAME.none or NAME.json", names[i]),
         };
         for (k, mut array) in (start..).zip(made) {
             // What NumPy stores bfloat16 as depends on who wrote it.
@@ -236,7 +238,9 @@ pub(crate) fn demand_inputs(model: &Model, arrays: Vec<Option<Array>>) -> Result
         first = own.end;
         let lacking = |k: &usize| arrays.get(*k).is_some_and(Option::is_none);
         if how != Border::Tensor && own.clone().all(|k| lacking(&k)) && !own.is_empty() {
-            missing.push(format!("{name}: a folder {name}.seq"));
+            let what = if how == Border::Text { "strings, a file" } else { "a folder" };
+            let extension = if how == Border::Text { "json" } else { "seq" };
+            missing.push(format!("{name}: {what} {name}.{extension}"));
             continue;
         }
         missing.extend(
