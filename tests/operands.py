@@ -3,7 +3,7 @@
 
     python operands.py "PROGRAM serve"
 
-For each operator of the ONNX standard: no operands, and too few, enough and too many of each of several types and shapes, empty
+For each operator of the ONNX standard and of onnxruntime's own: no operands, and too few, enough and too many of each of several types and shapes, empty
 and open ones among them, at run time and as constants.  The answer may be a packed model, a refusal or an error, but not
 the compiler's own fault, and the program must not end.
 """
@@ -14,26 +14,42 @@ import sys
 import tempfile
 from pathlib import Path
 
+import onnxruntime.capi.onnxruntime_pybind11_state as onnxruntime
 from onnx import TensorProto, ValueInfoProto, defs, helper
 
-TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL}
+TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64, "b": TensorProto.BOOL, "s": TensorProto.STRING, "u": TensorProto.UINT8}
 SHAPES = ([], [2], [2, 3], [2, 3, 4], [1, 2, 3, 4], [0], ["n"], ["n", 3], [2, 0, 3])
-IMPORTS = (("", 25), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1))
+IMPORTS = (("", 25), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1), ("com.microsoft", 1))
 # Values of attributes that must be given, by type.
 GIVEN = {1: 1.0, 2: 1, 3: "x", 6: [1.0], 7: [1], 8: ["x"]}
 
 
-def operands(schema):
+def schemas():
+    """Operators and the kinds of operands that each is tried with."""
+    for schema in defs.get_all_schemas():
+        if not schema.deprecated:
+            yield schema, "fibs"
+    for schema in onnxruntime.get_all_operator_schema():
+        if schema.domain == "com.microsoft":
+            yield schema, "fu"
+
+
+def operands(schema, kinds):
     """Lists of types and shapes."""
     yield []
     for count in range(1, max(schema.min_input, 2) + 2):
-        for kind in TYPES:
-            for shape in SHAPES:
+        for kind in kinds:
+            for shape in SHAPES if kind in "fib" else SHAPES[1::3]:
                 yield [(kind, shape)] * count
                 if count > 1:
                     yield [(kind, shape)] + [("i", [2])] * (count - 1)
                     yield [(kind, shape)] + [("i", [])] * (count - 1)
                     yield [(kind, [1, 3, 4, 4])] + [(kind, shape)] * (count - 1)
+
+
+def kind_of(kind):
+    """Its number in the format, whichever library tells it."""
+    return getattr(defs.OpSchema.AttrType, kind.name).value
 
 
 def attributes(schema):
@@ -43,8 +59,8 @@ def attributes(schema):
             continue
         if name in ("body", "then_branch", "else_branch"):
             found[name] = helper.make_graph([], name, [], [])
-        elif attribute.type.value in GIVEN:
-            found[name] = GIVEN[attribute.type.value]
+        elif (value := kind_of(attribute.type)) in GIVEN:
+            found[name] = GIVEN[value]
     return found
 
 
@@ -57,7 +73,7 @@ def model(schema, given, constants):
             count = 1
             for size in shape:
                 count *= size
-            initializers.append(helper.make_tensor(name, TYPES[kind], shape, [1] * count))
+            initializers.append(helper.make_tensor(name, TYPES[kind], shape, [b"x" if kind == "s" else 1] * count))
         else:
             inputs.append(helper.make_tensor_value_info(name, TYPES[kind], shape))
     node = helper.make_node(schema.name, names, outputs, domain=schema.domain, **attributes(schema))
@@ -79,11 +95,14 @@ class Server:
         path.write_bytes(proto.SerializeToString())
         return self.request({"id": "a", "model": str(path), "work": str(self.work), "runs": []})
 
+    def readline(self):
+        return self.program.stdout.readline()
+
     def request(self, request):
         try:
             self.program.stdin.write(json.dumps(request) + "\n")
             self.program.stdin.flush()
-            line = self.program.stdout.readline()
+            line = self.readline()
         except BrokenPipeError:
             line = ""
         if line:
@@ -99,10 +118,8 @@ def main():
     counts, bad = collections.Counter(), {}
     with tempfile.TemporaryDirectory() as work:
         server = Server(sys.argv[1], Path(work))
-        for schema in defs.get_all_schemas():
-            if schema.deprecated:
-                continue
-            for given in operands(schema):
+        for schema, kinds in schemas():
+            for given in operands(schema, kinds):
                 open_sizes = any(isinstance(size, str) for _, shape in given[1:] for size in shape)
                 for constants in (False, True) if len(given) > 1 and not open_sizes else (False,):
                     answer = server.ask(model(schema, given, constants))

@@ -39,7 +39,7 @@ PACKAGED = {
 }
 
 # Reference models that tell nothing of their own about speed: random programs, and variants of others.
-LEFT_OUT = re.compile(r"^control_|_(dyn|bn|8k)$")
+LEFT_OUT = re.compile(r"^(control|exported)_|_(dyn|bn|8k)$")
 
 
 def saved(folder, name, array):

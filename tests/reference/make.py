@@ -25,6 +25,13 @@ MODELS = os.path.join(sys.prefix, "models")
 QUICKSTART = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "examples", "quickstart")
 
 
+# Transformers by torch, see exported.py.
+EXPORTED = [
+    "vision", "vision_dynamo", "language", "language_dynamo", "language_fused", "language_4bit", "hearing", "writing", "writing_dynamo", "sentences",
+    "sentences_fused",
+]
+
+
 def generator(*seed):
     return np.random.Generator(np.random.PCG64(list(seed)))
 
@@ -50,7 +57,7 @@ def check_telling(name, sets, k=0):
         for row in np.asarray(outputs[k], np.float64).reshape(len(outputs[k]), -1):
             if not np.isfinite(row).all() or not 0.05 < np.abs(row).max() < 100 or row.std() < 0.02:
                 sys.exit(f"{name}: outputs are not of order 1: {np.abs(row).max()}, deviation {row.std()}")
-            if any(np.abs(row - s).max() < 0.02 for s in seen):
+            if any(row.shape == s.shape and np.abs(row - s).max() < 0.02 for s in seen):
                 sys.exit(f"{name}: two inputs give the same output")
             seen.append(row)
 
@@ -156,6 +163,17 @@ def make_quantized(out, name):
     folders.write(out, name, model, sets, "quantized", atol=2.01 * step, note=f"made-up weights; outputs are multiples of {step:.4g}")
 
 
+def make_exported(out, name):
+    try:
+        import exported
+    except ImportError as e:
+        sys.exit(f"{name}: {e}; scripts/setup-python.sh without --no-torch installs it")
+    model, inputs = exported.make(name)
+    sets = run(model, inputs)
+    check_telling(name, sets)
+    folders.write(out, name, model, sets, "transformers", note="made-up weights")
+
+
 def make_control(out, name):
     control.write(out, name, int(name.removeprefix("control_")))
 
@@ -175,6 +193,7 @@ MAKERS = {
     "quantized_signed": make_quantized,
     "resnet50": make_vision,
     "resnet50_dyn": make_vision,
+    **{f"exported_{name}": make_exported for name in EXPORTED},
     **{f"control_{seed}": make_control for seed in control.SEEDS},
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::compare::{Tolerance, compare};
 
-/// All real models that have reference outputs; `make.py --list` names the same, and those of [`CONTROL`].
+/// All real models that have reference outputs; `make.py --list` names the same, and those of [`CONTROL`] and
+/// [`EXPORTED`].
 pub const MODELS: [&str; 14] = [
     "mlp",
     "mlp_dyn",
@@ -33,6 +34,9 @@ pub const QUANTIZED: [&str; 2] = ["quantized", "quantized_signed"];
 
 /// How the folders of random models with control flow begin.
 pub const CONTROL: &str = "control_";
+
+/// How the folders of transformers begin, as exporters and onnxruntime's own tools write them.
+pub const EXPORTED: &str = "exported_";
 
 /// Where the folders are: `$GRAPHMEND_REFERENCE`, else `target/reference`.
 pub fn folder() -> PathBuf {
@@ -150,16 +154,28 @@ pub fn run(model: &Model, session: &mut OwnedSession<'_>, inputs: &[Array]) -> R
 /// # Errors
 /// No references, or too few: says what to run.
 pub fn control_models() -> Result<Vec<String>> {
+    named(CONTROL, 50)
+}
+
+/// Names of the transformers, in order.
+///
+/// # Errors
+/// No references, or too few: says what to run.
+pub fn exported_models() -> Result<Vec<String>> {
+    named(EXPORTED, 11)
+}
+
+fn named(beginning: &str, least: usize) -> Result<Vec<String>> {
     // Says what to run if there is nothing at all.
     Case::load(MODELS[0])?;
     let mut names = vec![];
     for entry in fs::read_dir(folder())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if name.starts_with(CONTROL) {
+        if name.starts_with(beginning) {
             names.push(name);
         }
     }
     names.sort();
-    ensure!(names.len() >= 50, "{} models with control flow only: run tests/reference/make.py", names.len());
+    ensure!(names.len() >= least, "{} models {beginning}* only: run tests/reference/make.py", names.len());
     Ok(names)
 }

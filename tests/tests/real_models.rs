@@ -6,7 +6,7 @@ use graphmend::compiler::pack::{Options, Packed};
 use graphmend::npy::Array;
 use graphmend::{Model, Trust, compiler, host};
 use graphmend_tests::compare::compare;
-use graphmend_tests::reference::{CONTROL, Case, MODELS, folder, run};
+use graphmend_tests::reference::{CONTROL, Case, EXPORTED, MODELS, exported_models, folder, run};
 
 fn pack(case: &Case, dims: &[(&str, Dim)]) -> Result<Packed> {
     let mut options = Options::new(host::target(None)?);
@@ -73,10 +73,15 @@ fn every_folder_of_references_is_tested() -> Result<()> {
     for entry in std::fs::read_dir(folder())? {
         let name = entry?.file_name().to_string_lossy().into_owned();
         // Tests of the latter are in control_flow.rs.
-        let tested = MODELS.contains(&name.as_str()) || name.starts_with(CONTROL);
+        let tested = MODELS.contains(&name.as_str()) || name.starts_with(EXPORTED) || name.starts_with(CONTROL);
         assert!(name.starts_with('.') || tested, "{name} has a folder but no test");
     }
     Ok(())
+}
+
+#[test]
+fn transformers_of_all_exporters_give_the_reference() -> Result<()> {
+    exported_models()?.iter().try_for_each(|name| equals_the_reference(name))
 }
 
 /// The batch bound to each set's size in turn.

@@ -195,6 +195,8 @@ mod recurrent_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
+mod text_tests;
+#[cfg(test)]
 mod trees_tests;
 #[cfg(test)]
 mod window_tests;

@@ -23,7 +23,22 @@ enum Edge {
     AtStart(usize),
     /// Only behind the last.
     AtEnd(usize),
+    /// Only between a letter, digit or underscore and something else (or, if `false`, not there).
+    AtWord(bool, usize),
     Bytes(u8, u8, usize),
+}
+
+/// Where in a string an edge that takes no byte is followed.
+#[derive(Clone, Copy)]
+struct Place {
+    start: bool,
+    end: bool,
+    /// Between a byte of a word and one that is none.
+    word: bool,
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// An automaton whose edges may be taken at will.
@@ -56,6 +71,8 @@ impl Free {
                 let edge = match look {
                     Look::Start => Edge::AtStart(to),
                     Look::End => Edge::AtEnd(to),
+                    Look::WordAscii => Edge::AtWord(true, to),
+                    Look::WordAsciiNegate => Edge::AtWord(false, to),
                     other => return Err(format!("the condition {other:?} is not supported")),
                 };
                 self.edges[from].push(edge);
@@ -120,16 +137,17 @@ impl Free {
         Ok(to)
     }
 
-    /// All states that can be reached without a byte.
-    fn closed(&self, states: &BTreeSet<usize>, start: bool, end: bool) -> BTreeSet<usize> {
+    /// All states that can be reached without a byte at such a place.
+    fn closed(&self, states: &BTreeSet<usize>, place: Place) -> BTreeSet<usize> {
         let mut all = states.clone();
         let mut open: Vec<usize> = states.iter().copied().collect();
         while let Some(s) = open.pop() {
             for edge in &self.edges[s] {
                 let to = match *edge {
                     Edge::Free(to) => to,
-                    Edge::AtStart(to) if start => to,
-                    Edge::AtEnd(to) if end => to,
+                    Edge::AtStart(to) if place.start => to,
+                    Edge::AtEnd(to) if place.end => to,
+                    Edge::AtWord(is, to) if place.word == is => to,
                     _ => continue,
                 };
                 if all.insert(to) {
@@ -158,6 +176,7 @@ fn rewritten(pattern: &str) -> String {
                 Some('W') => out.push_str("[^0-9A-Za-z_]"),
                 Some('s') => out.push_str(r"[\t\n\f\r ]"),
                 Some('S') => out.push_str(r"[^\t\n\f\r ]"),
+                Some(c @ ('b' | 'B')) if !inside => out.push_str(if c == 'b' { r"(?-u:\b)" } else { r"(?-u:\B)" }),
                 Some(other) => out.extend(['\\', other]),
                 None => out.push('\\'),
             },
@@ -203,24 +222,32 @@ impl Automaton {
         let first = free.state()?;
         let last = free.add(&hir, first)?;
 
-        let start = free.closed(&[first].into(), true, false);
-        let mut known: HashMap<BTreeSet<usize>, i32> = [(start.clone(), 0)].into();
+        // What is between bytes is decided when the next byte is known: a state says what was reached by the last one, and
+        // whether that was of a word.
+        let start = (BTreeSet::from([first]), false);
+        let mut known: HashMap<(BTreeSet<usize>, bool), i32> = [(start.clone(), 0)].into();
         let mut sets = vec![start];
         let (mut next, mut accepting) = (vec![], vec![]);
-        let mut at = 0;
-        while at < sets.len() {
-            let set = sets[at].clone();
-            accepting.push(free.closed(&set, at == 0, true).contains(&last));
-            at += 1;
+        let asks = free.edges.iter().flatten().any(|e| matches!(e, Edge::AtWord(..)));
+        while let Some((set, word)) = sets.get(accepting.len()).cloned() {
+            let place = |next: bool, end| Place { start: accepting.is_empty(), end, word: word != next };
+            let (plain, letter, end) = (place(false, false), place(true, false), place(false, true));
+            let closed = [plain, letter].map(|p| free.closed(&set, p));
+            accepting.push(free.closed(&set, end).contains(&last));
+            let edges = closed.map(|set| -> Vec<(u8, u8, usize)> {
+                set.iter().flat_map(|s| &free.edges[*s]).filter_map(bytes_of).collect()
+            });
             // Bytes between two bounds lead to the same states.
-            let edges: Vec<(u8, u8, usize)> = set.iter().flat_map(|s| &free.edges[*s]).filter_map(bytes_of).collect();
             let mut bounds: BTreeSet<usize> = [0, 256].into();
-            bounds.extend(edges.iter().flat_map(|(lo, hi, _)| [usize::from(*lo), usize::from(*hi) + 1]));
+            bounds.extend((1..256).filter(|b| asks && is_word(*b as u8) != is_word((b - 1) as u8)));
+            let ends = edges.iter().flatten().flat_map(|(lo, hi, _)| [usize::from(*lo), usize::from(*hi) + 1]);
+            bounds.extend(ends);
             let bounds: Vec<usize> = bounds.into_iter().collect();
             for pair in bounds.windows(2) {
+                let word = asks && is_word(pair[0] as u8);
                 let hit = |(lo, hi, _): &&(u8, u8, usize)| (usize::from(*lo)..=usize::from(*hi)).contains(&pair[0]);
-                let to: BTreeSet<usize> = edges.iter().filter(hit).map(|e| e.2).collect();
-                let to = free.closed(&to, false, false);
+                let to: BTreeSet<usize> = edges[usize::from(word)].iter().filter(hit).map(|e| e.2).collect();
+                let to = (to, word);
                 let number = match known.get(&to) {
                     Some(n) => *n,
                     None if sets.len() >= MOST[1] => return Err("the expression has too many states".into()),
@@ -278,6 +305,12 @@ mod tests {
             ("[&&a]+", "&a&", true),
             ("[]a]+", "]a", true),
             ("(?i)straße", "STRAße", true),
+            (r"www\.[\w.-]+\.\bcom\b", "www.a-b.com", true),
+            (r"a\b.c", "a-c", true),
+            (r"a\b.c", "abc", false),
+            (r"a\B.c", "abc", true),
+            (r"\b", "", false),
+            (r"\ba\b", "a", true),
         ] {
             assert_eq!(matches(pattern, text), is, "{pattern} on {text}");
         }
@@ -285,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_is_not_supported_is_said() {
-        for pattern in [r"a\b", "(a", "(?m)^a", "((a{99}){99}){99}"] {
+        for pattern in ["(a", "(?m)^a", "((a{99}){99}){99}"] {
             assert!(Automaton::of(pattern).is_err(), "{pattern}");
         }
     }

@@ -1,0 +1,112 @@
+//! Operators on tensors of strings.
+
+use super::strings::{Text, is_text};
+use super::testing::call;
+use super::{AttrValue, Call, expand};
+use crate::sym::Int;
+use crate::te::{Cx, OpError, TensorId, eval};
+
+fn list(cx: &mut Cx, strings: &[&str]) -> TensorId {
+    Text::list(cx, &strings.iter().map(|s| s.to_string()).collect::<Vec<_>>()).id()
+}
+
+/// The strings of a tensor, or its numbers as text.
+fn shown(cx: &Cx, t: TensorId) -> Vec<String> {
+    let made = eval::run(&cx.program, &[], &[t]).expect("evaluates").remove(0);
+    if !is_text(cx, t) {
+        return made.bits.iter().map(|b| eval::number(made.dtype, *b).to_string()).collect();
+    }
+    let width = *made.shape.last().expect("bytes");
+    let string = |row: &[u64]| String::from_utf8(row.iter().map(|b| *b as u8).filter(|b| *b != 0).collect());
+    made.bits.chunks(width).map(|row| string(row).expect("UTF-8")).collect()
+}
+
+fn ml(op: &str, x: TensorId, attrs: &[(&str, AttrValue)]) -> Call {
+    Call { domain: "ai.onnx.ml".into(), ..call(op, 4, &[Some(x)], attrs, 1) }
+}
+
+fn texts(list: &[&str]) -> AttrValue {
+    AttrValue::Strs(list.iter().map(|s| s.to_string()).collect())
+}
+
+#[test]
+fn moved_strings_stay_whole() {
+    let mut cx = Cx::new();
+    let x = list(&mut cx, &["one", "", "three", "vier", "é", "six"]);
+    let shape = cx.constant_i64(&[2], &[2, 3]);
+    let grid = expand(&mut cx, &call("Reshape", 14, &[Some(x), Some(shape)], &[], 1)).expect("legal")[0];
+    assert_eq!(cx.shape(grid), [2, 3, 5].map(Int::new), "two rows of three strings of five bytes");
+    let turned = expand(&mut cx, &call("Transpose", 13, &[Some(grid)], &[], 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, turned), ["one", "vier", "", "é", "three", "six"]);
+    let which = cx.constant_i64(&[2], &[-1, 0]);
+    let picked = expand(&mut cx, &call("Gather", 13, &[Some(x), Some(which)], &[], 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, picked), ["six", "one"]);
+    let long = list(&mut cx, &["a long one"]);
+    let axis = [("axis", AttrValue::Int(-1))];
+    let joined = expand(&mut cx, &call("Concat", 13, &[Some(picked), Some(long)], &axis, 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, joined), ["six", "one", "a long one"]);
+    let size = expand(&mut cx, &call("Shape", 15, &[Some(grid)], &[], 1)).expect("legal")[0];
+    assert_eq!(cx.const_ints(size), Some(vec![2, 3]), "the bytes are no axis of the model's");
+}
+
+#[test]
+fn strings_are_chosen_and_compared() {
+    let mut cx = Cx::new();
+    let (a, b) = (list(&mut cx, &["a", "longer", "c"]), list(&mut cx, &["b"]));
+    let same = list(&mut cx, &["b", "longer", "cc"]);
+    let condition = expand(&mut cx, &call("Equal", 19, &[Some(a), Some(same)], &[], 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, condition), ["0", "1", "0"]);
+    let y = expand(&mut cx, &call("Where", 16, &[Some(condition), Some(a), Some(b)], &[], 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["b", "longer", "b"]);
+    let sum = expand(&mut cx, &call("Add", 14, &[Some(a), Some(b)], &[], 1));
+    assert!(matches!(sum, Err(OpError::Unsupported(_))), "{sum:?}");
+}
+
+#[test]
+fn labels_map_between_strings_and_numbers() {
+    let mut cx = Cx::new();
+    let x = list(&mut cx, &["b", "none", "a"]);
+    let keys = ("keys_strings", texts(&["a", "b", "a"]));
+    let to_ints =
+        [keys.clone(), ("values_int64s", AttrValue::Ints(vec![7, 8, 9])), ("default_int64", AttrValue::Int(-5))];
+    let y = expand(&mut cx, &ml("LabelEncoder", x, &to_ints)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["8", "-5", "7"], "the first of equal keys counts");
+    let to_strings = [keys.clone(), ("values_strings", texts(&["x", "yy", "z"]))];
+    let y = expand(&mut cx, &ml("LabelEncoder", x, &to_strings)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["yy", "_Unused", "x"]);
+    let numbers = cx.constant_f32(&[3], &[f32::NAN, 1.5, 2.0]);
+    let back = [("keys_floats", AttrValue::Floats(vec![1.5, f32::NAN])), ("values_strings", texts(&["half", "nan"]))];
+    let y = expand(&mut cx, &ml("LabelEncoder", numbers, &back)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["nan", "half", "_Unused"]);
+    let uneven = [keys, ("values_int64s", AttrValue::Ints(vec![7]))];
+    assert!(matches!(expand(&mut cx, &ml("LabelEncoder", x, &uneven)), Err(OpError::Invalid(_))));
+}
+
+#[test]
+fn categories_are_their_numbers_both_ways() {
+    let mut cx = Cx::new();
+    let attrs = [("cats_strings", texts(&["cat", "dog"])), ("cats_int64s", AttrValue::Ints(vec![3, 1]))];
+    let x = list(&mut cx, &["dog", "cow", "cat"]);
+    let y = expand(&mut cx, &ml("CategoryMapper", x, &attrs)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["1", "-1", "3"]);
+    let x = cx.constant_i64(&[3], &[3, 2, 1]);
+    let y = expand(&mut cx, &ml("CategoryMapper", x, &attrs)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["cat", "_Unused", "dog"]);
+}
+
+#[test]
+fn the_case_of_letters_beyond_ascii_is_checked_when_the_model_runs() {
+    let attrs = [("case_change_action", AttrValue::Str("UPPER".into()))];
+    let mut cx = Cx::new();
+    let x = list(&mut cx, &["abc", "ß"]);
+    let made = expand(&mut cx, &call("StringNormalizer", 10, &[Some(x)], &attrs, 1));
+    let known = matches!(&made, Err(OpError::Invalid(m)) if m.contains("ASCII"));
+    assert!(known || made.is_ok_and(|t| eval::run(&cx.program, &[], &t).is_err()), "neither refused nor an error");
+}
+
+#[test]
+fn the_longest_string_decides_the_bytes_of_a_constant() {
+    let (width, bytes) = super::stored_strings(&[b"ab".to_vec(), vec![], b"c".to_vec()]);
+    assert_eq!((width, bytes.as_slice()), (2, &b"ab\0\0c\0"[..]));
+    assert_eq!(super::stored_strings(&[]), (1, vec![]), "an axis of no size would hold no string");
+}
