@@ -25,21 +25,21 @@ GIVEN = {1: 1.0, 2: 1, 3: "x", 6: [1.0], 7: [1], 8: ["x"]}
 
 
 def schemas():
-    """Operators and the kinds of operands that each is tried with."""
+    """Operators, the kinds and shapes of operands that each is tried with, and the least number of them."""
     for schema in defs.get_all_schemas():
         if not schema.deprecated:
-            yield schema, "fibs"
+            yield schema, {**dict.fromkeys("fib", SHAPES), "s": SHAPES[1::4]}, 1
     for schema in onnxruntime.get_all_operator_schema():
         if schema.domain == "com.microsoft":
-            yield schema, "fu"
+            yield schema, {"f": SHAPES[2:5], "u": SHAPES[1:3]}, max(1, schema.min_input)
 
 
-def operands(schema, kinds):
+def operands(schema, kinds, least):
     """Lists of types and shapes."""
     yield []
-    for count in range(1, max(schema.min_input, 2) + 2):
-        for kind in kinds:
-            for shape in SHAPES if kind in "fib" else SHAPES[1::3]:
+    for count in range(least, max(schema.min_input, 2) + 2):
+        for kind, shapes in kinds.items():
+            for shape in shapes:
                 yield [(kind, shape)] * count
                 if count > 1:
                     yield [(kind, shape)] + [("i", [2])] * (count - 1)
@@ -118,8 +118,8 @@ def main():
     counts, bad = collections.Counter(), {}
     with tempfile.TemporaryDirectory() as work:
         server = Server(sys.argv[1], Path(work))
-        for schema, kinds in schemas():
-            for given in operands(schema, kinds):
+        for schema, kinds, least in schemas():
+            for given in operands(schema, kinds, least):
                 open_sizes = any(isinstance(size, str) for _, shape in given[1:] for size in shape)
                 for constants in (False, True) if len(given) > 1 and not open_sizes else (False,):
                     answer = server.ask(model(schema, given, constants))

@@ -400,3 +400,17 @@ fn bounds_of_a_slice_from_data_may_be_as_far_out_as_integers_go() {
         assert_eq!(y.as_f32().expect("f32"), expected, "{start:?} {end:?} {step:?}");
     }
 }
+
+#[test]
+fn a_condition_that_is_no_truth_value_is_an_error() {
+    let mut n = Net::new();
+    let x = n.input("x", &["1"]);
+    let trips = n.int(3);
+    let out = looped(&mut n, Some(trips), None, &[x], 1, |n, v| {
+        let next = n.node("Neg", &[v[2]], &[]);
+        vec![next, next]
+    });
+    n.output(out[0]);
+    let error = n.try_pack(&[]).expect_err("a float for a condition").to_string();
+    assert!(error.contains("the body's condition has element type f32, not bool"), "{error}");
+}

@@ -219,3 +219,13 @@ fn a_tail_holds_what_a_decided_branch_leaves() {
     assert_eq!(of(2.0), [(vec![1], vec![30.0]), (vec![1], vec![5.0])]);
     assert_eq!(of(4.0), [(vec![1], vec![0.0]), (vec![1], vec![0.0])]);
 }
+
+#[test]
+fn tensors_beyond_all_memory_are_refused() {
+    let mut n = Net::new();
+    let x = n.input("x", &["n", "64"]);
+    let y = n.node("Relu", &[x], &[]);
+    n.output(y);
+    let error = n.try_pack(&[("n", Dim::Fixed((1 << 55) + 1))]).expect_err("more than there is").to_string();
+    assert!(error.contains("takes more memory than can be addressed"), "{error}");
+}

@@ -1,6 +1,7 @@
 //! `If` whose condition is known only from data: a native branch within the plan.
 
 use super::Expander;
+use crate::dtype::DType;
 use crate::error::{Collector, Result};
 use crate::graph::{Module, Node, Region};
 use crate::sym::{Int, VarId, free_vars};
@@ -24,6 +25,10 @@ impl Expander<'_> {
         self.cx.node = node.name.clone();
         if self.cx.numel(cond).as_const() != Some(1) {
             return Err(node.invalid("the condition must have one element"));
+        }
+        let is = self.cx.dtype(cond);
+        if is != DType::Bool {
+            return Err(node.invalid(format!("the condition has element type {is}, not bool")));
         }
         let truth = match self.cx.ints(cond) {
             Some(known) => known[0],

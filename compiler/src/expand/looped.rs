@@ -94,6 +94,10 @@ impl Expander<'_> {
             if e.cx.numel(t).as_const() != Some(1) {
                 return Err(node.invalid(format!("input {k} must have one element")));
             }
+            let (is, needed) = (e.cx.dtype(t), [DType::I64, DType::Bool][k]);
+            if is != needed {
+                return Err(node.invalid(format!("input {k} has element type {is}, not {needed}")));
+            }
             Ok(Some(match e.cx.ints(t) {
                 Some(known) => known[0],
                 None if k == 0 => e.cx.read(t, 0, "trips", None, None).max(lo),
@@ -178,6 +182,10 @@ impl Expander<'_> {
     /// Closes the body's block and adds the loop.
     fn leave(&mut self, module: &Module, node: &Node, entered: &Entered, results: &[TensorId]) -> Result<()> {
         self.cx.node.clone_from(&node.name);
+        let is = self.cx.dtype(results[0]);
+        if is != DType::Bool {
+            return Err(node.invalid(format!("the body's condition has element type {is}, not bool")));
+        }
         let go_on = match self.cx.ints(results[0]) {
             Some(known) => known.first().copied().filter(|c| c.as_const().is_none_or(|v| v == 0)),
             None if self.cx.numel(results[0]).as_const() == Some(1) => {

@@ -50,6 +50,7 @@ pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
     let mut problems = Collector::new();
     e.region(module, &module.main, &mut problems)?;
     problems.finish()?;
+    sizes(&e.cx.program)?;
     for (id, decl) in module.main.outputs.iter().zip(&module.outputs) {
         let Some(t) = e.values.get(id).copied() else {
             return Err(Error::invalid(
@@ -69,6 +70,26 @@ pub fn expand(module: &Module, dims: &Dims) -> Result<Program> {
         e.cx.program.output_names.push(decl.name.clone());
     }
     Ok(e.cx.program)
+}
+
+/// Most bytes of a tensor: what follows adds sizes up in 64 bits.
+const MOST_BYTES: i64 = 1 << 46;
+
+/// Refuses tensors that no machine holds.
+fn sizes(program: &Program) -> Result<()> {
+    for t in &program.tensors {
+        let size = |d: &Int| d.as_const().unwrap_or(1).max(0);
+        // Tensors without elements are none too large.
+        let empty = t.shape.iter().any(|d| size(d) == 0);
+        let bytes = t.shape.iter().try_fold(t.dtype.size() as i64, |all, d| all.checked_mul(size(d)));
+        if !empty && bytes.is_none_or(|b| b > MOST_BYTES) {
+            let shape: Vec<String> = t.shape.iter().map(Int::to_string).collect();
+            let what =
+                format!("tensor '{}' of shape [{}] takes more memory than can be addressed", t.name, shape.join(", "));
+            return Err(Error::unsupported(&t.node, "", what));
+        }
+    }
+    Ok(())
 }
 
 /// A walk over nodes with the tensor of each value.
