@@ -3,9 +3,14 @@
 #
 #   scripts/test-firmware.sh
 #
-# Needs arm-none-eabi-gcc and qemu-system-arm (scripts/install-cross.sh --firmware; run as root, it is installed here), and
-# the Python environment of scripts/setup-python.sh. GRAPHMEND_BIN: the folder of graphmend-pack, default target/debug, which is
-# built. PYTHON: an interpreter with onnx and onnxruntime, default target/venv/bin/python.
+# Each example runs with the model in floats and in bytes: in C on Cortex-M3 to M55, where what graphmend-pack says of sizes is
+# compared with the image and with the stack that a run took; in Rust on Cortex-M4 and M7, and on 32-bit and 64-bit RISC-V;
+# and by the runtime from a packed file in flash, on 64-bit RISC-V and Arm.
+#
+# Needs arm-none-eabi-gcc, riscv64-unknown-elf-gcc and QEMU for boards (scripts/install-cross.sh --firmware; run as root, it is
+# installed here), a Rust for the boards (see scripts/cargo-cross.sh), and the Python environment of
+# scripts/setup-python.sh. GRAPHMEND_BIN: the folder of graphmend-pack, default target/debug, which is built. PYTHON: an
+# interpreter with onnx and onnxruntime, default target/venv/bin/python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case ${1:-} in
@@ -13,7 +18,7 @@ case ${1:-} in
 esac
 
 missing=
-for tool in arm-none-eabi-gcc qemu-system-arm; do
+for tool in arm-none-eabi-gcc riscv64-unknown-elf-gcc riscv64-linux-gnu-gcc qemu-system-arm qemu-system-riscv64; do
     command -v "$tool" > /dev/null || missing="$missing $tool"
 done
 if [ -n "$missing" ]; then
@@ -35,32 +40,88 @@ trap 'rm -rf "$work"' EXIT
 example=examples/firmware-cortex-m-c
 "$python" "$example/make_model.py" "$work"
 
+pack=$GRAPHMEND_BIN/graphmend-pack
+case $pack in /*) ;; *) pack=$PWD/$pack ;; esac
+boards=0
 bad=0
-# TARGET MACHINE FLAGS...
-check() {
-    local target=$1 machine=$2 status=0
+# NAME FOLDER COMMAND...: what the command prints must be that the scores are right.
+run() {
+    local name=$1 folder=$2 status=0
     shift 2
-    local folder=$work/$target
-    echo "== $target on $machine"
-    "$GRAPHMEND_BIN/graphmend-pack" "$work/kws.onnx" --target "$target" --emit object -o "$folder/kws" |
-        grep -E '^(flash|RAM)'
-    # A program of the user's own compiles the source: the same, without a warning.
-    "$GRAPHMEND_BIN/graphmend-pack" "$work/kws.onnx" --target "$target" --emit c -o "$folder/kws" --quiet
-    arm-none-eabi-gcc "$@" -std=c99 -pedantic -Wall -Wextra -Werror -O2 -ffreestanding -fno-tree-loop-distribute-patterns \
-        -ffunction-sections -fdata-sections -I "$folder" -I "$work" \
-        "$example/main.c" "$example/startup.c" "$folder/kws.c" \
-        -nostdlib -T "$example/link.ld" -Wl,--gc-sections -o "$folder/kws.elf" -lgcc
-    timeout 120 qemu-system-arm -M "$machine" -nographic -monitor none -serial none \
-        -semihosting-config enable=on,target=native -kernel "$folder/kws.elf" 2>&1 | tee "$folder/out" || status=$?
+    boards=$((boards + 1))
+    echo "== $name"
+    timeout 120 "$@" -nographic -monitor none > "$folder/out" 2>&1 || status=$?
+    tail -1 "$folder/out"
     if [ "$status" != 0 ] || ! grep -q "the scores equal onnxruntime's" "$folder/out"; then
-        echo "$target on $machine: FAILED with status $status"
+        cat "$folder/out"
+        echo "$name: FAILED with status $status"
         bad=$((bad + 1))
     fi
 }
+semihosting="-serial none -semihosting-config enable=on,target=native"
 
-check cortex-m3 mps2-an385 -mcpu=cortex-m3 -mthumb -mfloat-abi=soft
-check cortex-m4f mps2-an386 -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16
-check cortex-m7 mps2-an500 -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16
-check cortex-m55 mps3-an547 -mcpu=cortex-m55 -mthumb -mfloat-abi=hard
-echo "4 boards, $bad not as expected"
+# KIND TARGET MACHINE FLAGS...
+in_c() {
+    local kind=$1 target=$2 machine=$3
+    local folder=$work/$kind/$target
+    shift 3
+    "$pack" "$work/$kind/kws.onnx" --target "$target" --emit object -o "$folder/kws" --json > "$folder.json"
+    # A program of the user's own compiles the source: without a warning.
+    "$pack" "$work/$kind/kws.onnx" --target "$target" --emit c -o "$folder/kws" --quiet
+    local strict="-std=c99 -pedantic -Wall -Wextra -Werror -O2 -ffreestanding -ffunction-sections -fdata-sections"
+    # shellcheck disable=SC2086
+    arm-none-eabi-gcc "$@" $strict -c "$folder/kws.c" -o "$folder/kws-strict.o"
+    # shellcheck disable=SC2086
+    arm-none-eabi-gcc "$@" $strict -fno-tree-loop-distribute-patterns -I "$folder" -I "$work/$kind" \
+        "$example/main.c" "$example/startup.c" "$folder/kws.o" \
+        -nostdlib -T "$example/link.ld" "-Wl,--gc-sections,-Map=$folder/kws.map" -o "$folder/kws.elf" -lgcc
+    # shellcheck disable=SC2086
+    run "C, $kind, $target on $machine" "$folder" qemu-system-arm -M "$machine" $semihosting -kernel "$folder/kws.elf"
+    "$python" scripts/firmware_sizes.py "$folder.json" "$folder/kws.map" "$folder/out" || bad=$((bad + 1))
+}
+
+# EXAMPLE KIND TRIPLE: builds an example in Rust, and gives its image.
+in_rust() {
+    (
+        cd "examples/$1"
+        export CARGO_TARGET_DIR=$work/rust KWS_MODEL=$work/$2 GRAPHMEND_PACK=$pack
+        ../../scripts/cargo-cross.sh "$3" build --quiet --release
+    ) >&2
+    echo "$work/rust/$3/release/$1"
+}
+
+for kind in float int8; do
+    in_c $kind cortex-m3 mps2-an385 -mcpu=cortex-m3 -mthumb -mfloat-abi=soft
+    in_c $kind cortex-m4f mps2-an386 -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16
+    in_c $kind cortex-m7 mps2-an500 -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16
+    in_c $kind cortex-m55 mps3-an547 -mcpu=cortex-m55 -mthumb -mfloat-abi=hard
+
+    for board in "cortex-m4f mps2-an386" "cortex-m7 mps2-an500"; do
+        read -r target machine <<< "$board"
+        image=$(KWS_TARGET=$target in_rust firmware-cortex-m $kind thumbv7em-none-eabihf)
+        # shellcheck disable=SC2086
+        run "Rust, $kind, $target on $machine" "$work" qemu-system-arm -M "$machine" $semihosting -kernel "$image"
+    done
+    for triple in riscv32imac-unknown-none-elf riscv64gc-unknown-none-elf; do
+        image=$(in_rust firmware-riscv $kind $triple)
+        run "Rust, $kind, $triple on virt" "$work" "qemu-system-${triple:0:7}" -M virt -bios none -kernel "$image"
+    done
+
+    # A packed file in flash: behind the program, which starts there; or in a device of its own.
+    flash=$work/flash
+    image=$(in_rust firmware-cache $kind riscv64gc-unknown-none-elf)
+    "$pack" "$work/$kind/kws.onnx" --target riscv64 --quiet -o "$work/kws.gmc"
+    riscv64-unknown-elf-objcopy -O binary "$image" "$flash"
+    truncate -s 1M "$flash"
+    cat "$work/kws.gmc" >> "$flash"
+    truncate -s 32M "$flash"
+    run "file in flash, $kind, riscv64 on virt" "$work" qemu-system-riscv64 -M virt -bios none \
+        -drive "if=pflash,unit=0,format=raw,readonly=on,file=$flash"
+    image=$(in_rust firmware-cache $kind aarch64-unknown-none)
+    "$pack" "$work/$kind/kws.onnx" --target cortex-a72 --quiet -o "$flash"
+    truncate -s 64M "$flash"
+    run "file in flash, $kind, aarch64 on virt" "$work" qemu-system-aarch64 -M virt -cpu cortex-a72 -net none \
+        -semihosting-config enable=on,target=native -drive "if=pflash,unit=1,format=raw,readonly=on,file=$flash" -kernel "$image"
+done
+echo "$boards images, $bad not as expected"
 [ "$bad" = 0 ]

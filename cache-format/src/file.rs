@@ -173,9 +173,10 @@ impl<'a> Index<'a> {
         Ok(HEADER + h.sections as usize * SECTION + h.variants as usize * VARIANT)
     }
 
-    /// The length of the whole file, as the first [`HEADER`] bytes state it.
+    /// Length of a file, from its first [`HEADER`] bytes, for a file of which only the place is known. Nothing is
+    /// verified.
     pub fn file_bytes(head: &[u8]) -> Result<u64, FormatError> {
-        Ok(parse_header(head)?.file_bytes)
+        parse_header(head).map(|header| header.file_bytes)
     }
 
     /// Checks header, tables and their digest. `head` begins with header and tables; `file_bytes` is the length of the

@@ -5,8 +5,31 @@
 #include "kws_case.h"
 #include "semihosting.h"
 
-/* Static memory: a run takes no heap, and little stack. */
+/* Static memory: a run takes no heap, and little stack. How much is measured here: words below the stack pointer are set to
+ * a value, and after the run those that still have it were not reached. */
+#define STACK_WORDS 4096
+#define PAINT 0xa5c3965au
+
 static uint8_t arena[KWS_ARENA_BYTES] __attribute__((aligned(KWS_ARENA_ALIGN)));
+
+static inline __attribute__((always_inline)) volatile uint32_t *stack_pointer(void)
+{
+    volatile uint32_t *sp;
+    __asm__ volatile("mov %0, sp" : "=r"(sp));
+    return sp;
+}
+
+static void print_count(uint32_t n)
+{
+    char text[12];
+    int i = 11;
+    text[i] = 0;
+    do {
+        text[--i] = (char)('0' + n % 10);
+        n /= 10;
+    } while (n > 0);
+    print(text + i);
+}
 
 /* Prints a number of order 1 with six digits; there is no printf here. */
 static void print_number(float x)
@@ -27,10 +50,20 @@ int main(void)
 {
     const void *inputs[KWS_INPUTS] = {case_features};
     const void *outputs[KWS_OUTPUTS];
-    const int status = kws_run(arena, sizeof arena, inputs, outputs);
-    const KWS_OUT_SCORES_TYPE *scores = outputs[KWS_OUT_SCORES];
+    const KWS_OUT_SCORES_TYPE *scores;
+    volatile uint32_t *top, *word;
     float worst = 0;
-    int i;
+    int i, status;
+    top = stack_pointer();
+    for (word = top - STACK_WORDS; word < top; word++)
+        *word = PAINT;
+    status = kws_run(arena, sizeof arena, inputs, outputs);
+    scores = outputs[KWS_OUT_SCORES];
+    for (word = top - STACK_WORDS; *word == PAINT;)
+        word++;
+    print("stack ");
+    print_count((uint32_t)(top - word) * 4);
+    print("\n");
     if (status != KWS_OK) {
         print(kws_explain(status));
         print("\n");

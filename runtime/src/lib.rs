@@ -45,7 +45,7 @@ pub use explain::declaration;
 pub use graphmend_cache_format::abi::{KernelArgs, KernelFn};
 pub use graphmend_cache_format::tensors::{Dim, Tensor};
 pub use graphmend_cache_format::{ARENA_ALIGN, DType, Digest, FormatError};
-pub use model::{Code, ModelRef, Sections, Trust, WeightCheck};
+pub use model::{Code, HEAD, ModelRef, Sections, Trust, WeightCheck, file_bytes};
 #[cfg(feature = "std")]
 pub use open::{Model, OpenError, OpenOptions, Storage};
 #[cfg(feature = "alloc")]

@@ -4,7 +4,7 @@ use core::mem::transmute;
 
 use graphmend_cache_format::abi::KernelFn;
 use graphmend_cache_format::check::check_plan;
-use graphmend_cache_format::file::{ALL_VARIANTS, File, Index, SectionKind, verify_leaf};
+use graphmend_cache_format::file::{ALL_VARIANTS, File, HEADER, Index, SectionKind, verify_leaf};
 use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Space, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
 use graphmend_cache_format::{ARENA_ALIGN, CODE_ALIGN, Digest, FormatError};
@@ -95,6 +95,17 @@ pub struct Sections<'a> {
     /// Number of the variant.
     pub variant: u16,
 }
+
+/// Bytes of a file, from its first [`HEAD`] bytes: for a file that lies in flash, where only its start is known.
+///
+/// # Errors
+/// What is no cache file.
+pub fn file_bytes(head: &[u8]) -> Result<usize, Error> {
+    usize::try_from(Index::file_bytes(head)?).map_err(|_| Error::TooLarge)
+}
+
+/// Bytes of a file that say how long it is.
+pub const HEAD: usize = HEADER;
 
 impl<'a> ModelRef<'a> {
     /// Verifies a file that lies in memory and takes its best variant for `host`.

@@ -8,7 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// What every object is compiled with. Flags that a user adds come after these, and win.
-const FLAGS: &[&str] = &["-std=c99", "-O2", "-ffunction-sections", "-fdata-sections", "-fstack-usage"];
+const FLAGS: &[&str] = &[
+    "-std=c99",
+    "-O2",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fstack-usage",
+    // Nothing unwinds through a model, and firmware has no room for the tables.
+    "-fno-asynchronous-unwind-tables",
+];
 
 /// A C compiler for a processor.
 #[derive(Clone, Debug)]
@@ -18,21 +26,45 @@ pub struct Toolchain {
     flags: Vec<String>,
 }
 
+/// Bytes of stack that functions of compilers' libraries take, about: those of floating-point arithmetic save a few registers.
+pub const LIBRARY_STACK: u64 = 32;
+
 /// What an object takes of a device's memory.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Sizes {
     /// The compiler.
     pub compiler: String,
-    /// Bytes of code and constants that are no weights.
+    /// Bytes of code, without [`library`](Sizes::library) and the function that explains a status.
     pub code: u64,
+    /// Bytes of the compiler's own library that the code calls, constants included: arithmetic that the processor lacks. A
+    /// program that calls them as well has them once. Nothing if the linker does not tell.
+    pub library: Option<u64>,
+    /// Bytes of constants that are no weights.
+    pub tables: u64,
     /// Bytes of weights.
     pub weights: u64,
-    /// Bytes of memory that is written and lives as long as the program.
+    /// Bytes of memory that is written and lives as long as the program: the state of a model between runs.
     pub data: u64,
     /// Bytes of the arena, at least.
     pub arena: u64,
-    /// Bytes of stack that a run takes beyond its caller's, if the compiler tells.
+    /// Bytes of stack that a run takes beyond its caller's, if the compiler tells. For functions of its library, of which it
+    /// does not, [`LIBRARY_STACK`] is added.
     pub stack: Option<u64>,
+}
+
+impl Sizes {
+    /// Bytes of flash.
+    pub fn flash(&self) -> u64 {
+        self.code + self.library.unwrap_or(0) + self.tables + self.weights + self.data
+    }
+}
+
+/// Bytes of an object by what becomes of them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Sections {
+    code: u64,
+    constants: u64,
+    data: u64,
 }
 
 impl Toolchain {
@@ -97,15 +129,22 @@ impl Toolchain {
         let mut command = self.command();
         command.current_dir(&folder.0).args(["-c", &format!("{name}.c"), "-o", &format!("{name}.o")]);
         run(&mut command)?;
-        let (text, data) = self.measure(&folder.0, &format!("{name}.o"))?;
+        let all = self.measure(&folder.0, &format!("{name}.o"))?;
+        // What a run needs, and with it what it needs of the library. Some linkers cannot: then all of the object counts.
+        let own = self.needed(&folder.0, name, &[]).unwrap_or(all);
+        let whole = self.needed(&folder.0, name, &["-lgcc"]).ok();
+        let library = whole.map(|w| (w.code + w.constants).saturating_sub(own.code + own.constants));
+        let calls = library.is_some_and(|bytes| bytes > 0);
         let stack = fs::read_to_string(path(".su")).ok().and_then(|usage| stack(&usage, &format!("{name}_run")));
         let sizes = Sizes {
             compiler: self.program.clone(),
-            code: text.saturating_sub(source.weight_bytes),
+            code: own.code,
+            library,
+            tables: own.constants.saturating_sub(source.weight_bytes),
             weights: source.weight_bytes,
-            data,
+            data: own.data,
             arena: source.arena_bytes,
-            stack,
+            stack: stack.map(|own| own + if calls { LIBRARY_STACK } else { 0 }),
         };
         Ok((read(&path(".o"))?, sizes))
     }
@@ -130,17 +169,40 @@ impl Toolchain {
         Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
     }
 
-    /// Bytes that are only read, and bytes that are written.
-    fn measure(&self, folder: &Path, object: &str) -> Result<(u64, u64)> {
-        let output = run(Command::new(self.tool("size")?).current_dir(folder).arg(object))?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let numbers: Vec<u64> =
-            text.lines().nth(1).unwrap_or("").split_whitespace().map_while(|word| word.parse().ok()).collect();
-        match numbers[..] {
-            [text, data, bss, ..] => Ok((text, data + bss)),
-            _ => Err(Error::Options(format!("{}: the sizes of an object are not understood: {text}", self.program))),
+    /// What is left of an object when only what a run needs is kept, linked with `libraries`.
+    fn needed(&self, folder: &Path, name: &str, libraries: &[&str]) -> Result<Sections> {
+        let mut link = self.command();
+        link.current_dir(folder).args(["-nostdlib", "-r", "-Wl,--gc-sections", &format!("-Wl,-u,{name}_run")]);
+        link.arg(format!("{name}.o")).args(libraries).args(["-o", "needed.o"]);
+        run(&mut link)?;
+        self.measure(folder, "needed.o")
+    }
+
+    fn measure(&self, folder: &Path, object: &str) -> Result<Sections> {
+        let output = run(Command::new(self.tool("size")?).current_dir(folder).args(["-A", object]))?;
+        sections(&String::from_utf8_lossy(&output.stdout))
+            .ok_or_else(|| Error::Options(format!("{}: the sizes of an object are not understood", self.program)))
+    }
+}
+
+/// Sums up the list of sections that `size -A` prints.
+fn sections(text: &str) -> Option<Sections> {
+    let mut sum = Sections::default();
+    let mut any = false;
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        let (Some(name), Some(Ok(bytes))) = (words.next(), words.next().map(str::parse::<u64>)) else { continue };
+        any = true;
+        let is = |list: &[&str]| list.iter().any(|start| name.starts_with(start));
+        if is(&[".text", ".literal"]) {
+            sum.code += bytes;
+        } else if is(&[".rodata", ".srodata", ".ARM.ex", ".eh_frame"]) {
+            sum.constants += bytes;
+        } else if is(&[".data", ".sdata", ".bss", ".sbss", ".tdata", ".tbss"]) {
+            sum.data += bytes;
         }
     }
+    any.then_some(sum)
 }
 
 /// Stack of a run: its own frame, and the largest of the functions that it calls, which call none.
@@ -217,6 +279,14 @@ mod tests {
         let usage = "m.c:10:17:kernel_0\t48\tstatic\nm.c:90:17:kernel_1\t120\tstatic\nm.c:300:5:m_run\t40\tstatic\nm.c:9:1:m_explain\t999\tstatic\n";
         assert_eq!(stack(usage, "m_run"), Some(160));
         assert_eq!(stack("", "m_run"), None);
+    }
+
+    #[test]
+    fn sections_are_code_constants_or_data() {
+        let text = "m.o  :\nsection  size  addr\n.text  2  0\n.text.kernel_0  40  0\n.rodata.weights  64  0\n.bss  8  0\n\
+                    .comment  30  0\nTotal  144\n";
+        assert_eq!(sections(text), Some(Sections { code: 42, constants: 64, data: 8 }));
+        assert_eq!(sections("what is this"), None);
     }
 
     #[test]

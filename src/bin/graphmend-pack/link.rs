@@ -10,6 +10,9 @@ use graphmend::targets::Cpu;
 
 use super::{Cli, Stage, bytes, write_whole};
 
+/// Bytes of weights beyond which text alone is not compiled, to tell its size, for which a compiler takes long.
+const LARGE: u64 = 8 << 20;
+
 /// What is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -24,7 +27,7 @@ pub(super) struct Link {
     folder: PathBuf,
     /// What all names begin with.
     pub(super) name: String,
-    /// The compiler, unless C is what is made.
+    /// The compiler. Where C is what is made, it only tells sizes, and need not be there.
     toolchain: Option<Toolchain>,
 }
 
@@ -57,7 +60,8 @@ impl Link {
             }
         };
         let toolchain = match kind {
-            Kind::C => None,
+            Kind::C if cli.quiet => None,
+            Kind::C => Toolchain::find(cpu, asked_compiler(cli).as_deref()).ok(),
             _ => Some(Toolchain::find(cpu, asked_compiler(cli).as_deref())?),
         };
         Ok(Some(Link { kind, folder, name: prefix(&name), toolchain }))
@@ -74,19 +78,20 @@ impl Link {
         [first, format!("{name}.h"), format!("{name}.rs")].iter().map(|file| self.folder.join(file)).collect()
     }
 
-    /// Writes the files; gives what an object takes.
+    /// Writes the files; gives what an object takes, if a compiler is there.
     pub(super) fn write(&self, source: &Source) -> Result<Option<Sizes>> {
         if !self.folder.as_os_str().is_empty() {
             fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         }
-        let (first, sizes) = match &self.toolchain {
-            None => (source.c.clone().into_bytes(), None),
-            Some(toolchain) => {
+        let text = || source.c.clone().into_bytes();
+        let (first, sizes) = match (self.kind, &self.toolchain) {
+            (_, None) => (text(), None),
+            (Kind::C, Some(_)) if source.weight_bytes > LARGE => (text(), None),
+            // A compiler that fails is no reason not to write the text.
+            (Kind::C, Some(toolchain)) => (text(), toolchain.object(source).ok().map(|(_, sizes)| sizes)),
+            (kind, Some(toolchain)) => {
                 let (object, sizes) = toolchain.object(source)?;
-                let first = match self.kind {
-                    Kind::Staticlib => toolchain.archive(&self.name, &object)?,
-                    _ => object,
-                };
+                let first = if kind == Kind::Staticlib { toolchain.archive(&self.name, &object)? } else { object };
                 (first, Some(sizes))
             }
         };
@@ -118,12 +123,18 @@ pub(super) fn report(sizes: &Sizes, grows: bool) -> String {
         Some(n) => format!(", stack {}", bytes(n)),
         None => String::new(),
     };
+    let library = match sizes.library {
+        Some(n) if n > 0 => format!(", compiler's library {}", bytes(n)),
+        _ => String::new(),
+    };
     format!(
-        "flash     {}: code {}, weights {} (by {})\nRAM       arena {}{}, data {}{stack}\n",
-        bytes(sizes.code + sizes.weights + sizes.data),
+        "flash     {}: code {}{library}, tables {}, weights {} (by {})\nRAM       {}: arena {}{}, state {}{stack}\n",
+        bytes(sizes.flash()),
         bytes(sizes.code),
+        bytes(sizes.tables),
         bytes(sizes.weights),
         sizes.compiler,
+        bytes(sizes.arena + sizes.data),
         bytes(sizes.arena),
         if grows { " and what sizes known only in a run take" } else { "" },
         bytes(sizes.data),
