@@ -51,7 +51,8 @@ pub fn targets() -> impl Iterator<Item = Cpu> {
 fn has_generator(cpu: &Cpu) -> bool {
     // Code that a C compiler made, for 32-bit Arm alone.
     let by_c = crate::compiler::codegen::c::serves(cpu.into()) && cpu.arch == targets::Arch::Arm;
-    by_c || crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
+    let interpreted = crate::compiler::codegen::interpreted(cpu.into());
+    by_c || interpreted || crate::compiler::codegen::Isa::cached(cpu.into()).is_ok()
 }
 
 /// Why a model could not be packed or opened.

@@ -28,6 +28,7 @@ pub use graphmend_cache_format as cache_format;
 pub use graphmend_compiler as compiler;
 pub use graphmend_runtime::{
     DType, Digest, Dim, Element, Error, FormatError, Host, Model, ModelRef, Observe, OpenError, OpenOptions,
-    OwnedSession, Pool, Session, Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck, declaration, select,
+    OwnedSession, Pool, Programs, Session, Storage, Tensor, TensorRef, TensorView, Trust, WeightCheck, declaration,
+    select,
 };
 pub use graphmend_targets as targets;

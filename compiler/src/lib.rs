@@ -4,7 +4,6 @@
 #[cfg(feature = "check")]
 pub mod check;
 pub mod codegen;
-pub mod dtype;
 pub mod error;
 pub mod expand;
 pub mod fuse;
@@ -22,6 +21,8 @@ pub mod quantize;
 pub mod source;
 pub mod sym;
 pub mod te;
+
+pub use graphmend_kernel::dtype;
 
 /// Reads a model file and packs it.
 ///

@@ -29,6 +29,13 @@ pub enum Error {
         /// What the least demanding variant needs and the CPU lacks.
         missing: Features,
     },
+    /// The kernels of the file are interpreted, and this program is made without the interpreter, or did not ask for it.
+    NoInterpreter,
+    /// A kernel that would be interpreted breaks a rule of the kernel IR, takes too much memory, or does not fit its record.
+    BadKernel {
+        /// Number of the kernel.
+        kernel: u32,
+    },
     /// There is no such variant.
     NoSuchVariant,
     /// A kernel has neither code in the file nor a linked function.
@@ -185,6 +192,13 @@ pub enum Error {
         /// The status.
         status: u32,
     },
+    /// An interpreted kernel would have read or written outside of its buffers: the file is not what a compiler made.
+    Bounds {
+        /// The instruction.
+        step: u32,
+        /// Number of the kernel.
+        kernel: u32,
+    },
     /// A condition that the model demands does not hold. `ModelRef::message` has the text.
     Check {
         /// The instruction.
@@ -232,6 +246,10 @@ impl fmt::Display for Error {
                 let them = if missing.0.count_ones() == 1 { "it" } else { "them" };
                 write!(f, "built for {}, this CPU lacks {them}", missing.display(arch))
             }
+            Error::NoInterpreter => {
+                f.write_str("built for the interpreter of kernels, which this program does without")
+            }
+            Error::BadKernel { kernel } => write!(f, "kernel {kernel} cannot be interpreted"),
             Error::NoSuchVariant => f.write_str("there is no such variant"),
             Error::NoCode { kernel } => {
                 write!(f, "kernel {kernel} is not in the file and no function is linked in for it")
@@ -293,6 +311,9 @@ impl fmt::Display for Error {
             }
             Error::Kernel { step, kernel, status } => {
                 write!(f, "step {step}, kernel {kernel}: failed with status {status}")
+            }
+            Error::Bounds { step, kernel } => {
+                write!(f, "step {step}, kernel {kernel}: an access outside of a buffer")
             }
             Error::Check { step, message } => {
                 write!(f, "step {step}: a condition of the model does not hold (message {message})")

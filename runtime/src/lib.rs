@@ -7,6 +7,7 @@
 //! |---|---|
 //! | none | [`ModelRef`] over bytes in memory, [`Session`] over lent memory; `core` only |
 //! | `alloc` | `OwnedSession`, which owns its memory and lets it grow |
+//! | `interp` | `Programs`: files that are packed for no processor in particular, whose kernels are interpreted |
 //! | `std` | `Model`, which maps a file; CPU detection; `Pool`, threads that share the work of a run |
 #![no_std]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -24,6 +25,8 @@ mod code;
 mod error;
 #[cfg(feature = "std")]
 mod explain;
+#[cfg(feature = "interp")]
+mod interp;
 mod machine;
 mod model;
 #[cfg(feature = "std")]
@@ -45,6 +48,8 @@ pub use explain::declaration;
 pub use graphmend_cache_format::abi::{KernelArgs, KernelFn};
 pub use graphmend_cache_format::tensors::{Dim, Tensor};
 pub use graphmend_cache_format::{ARENA_ALIGN, DType, Digest, FormatError};
+#[cfg(feature = "interp")]
+pub use interp::Programs;
 pub use model::{Code, HEAD, ModelRef, Sections, Trust, WeightCheck, file_bytes};
 #[cfg(feature = "std")]
 pub use open::{Model, OpenError, OpenOptions, Storage};

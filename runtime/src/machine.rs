@@ -338,7 +338,7 @@ impl Machine<'_, '_> {
         tiles: Option<Val>,
         scratch: Option<u32>,
     ) -> Result<(), Fault> {
-        let (k, entry) = self.model.kernel(kernel).ok_or(Fault::Changed)?;
+        let k = self.model.kernels.get(kernel).ok_or(Fault::Changed)?;
         let units = tiles.map_or(Ok(1), |t| self.val(t))?;
         if units <= 0 {
             return Ok(());
@@ -372,6 +372,25 @@ impl Machine<'_, '_> {
             let word = self.words.scalars.get_mut(i as usize);
             *word.ok_or(Fault::Changed)? = value;
         }
+        #[cfg(feature = "interp")]
+        if let crate::Code::Interpreted(programs) = self.model.code {
+            let lent = crate::interp::Lent {
+                pointers: self.words.bufs.as_ptr().cast(),
+                lens: self.words.lens.as_ptr(),
+                count: k.bufs as usize,
+            };
+            let program = programs.get(kernel as usize).ok_or(Fault::Changed)?;
+            let scalars = self.words.scalars.get(..k.scalars as usize).ok_or(Fault::Changed)?;
+            let at = (self.step_limit, self.at, kernel);
+            return match crate::interp::run(program, self.words.lanes, lent, scalars, units, at) {
+                Ok(status) => self.ended(status, kernel),
+                Err(error) => {
+                    self.failure = Some(error);
+                    Err(Fault::Failure)
+                }
+            };
+        }
+        let entry = self.model.entry(kernel, &k).ok_or(Fault::Changed)?;
         // Scratch is one for the whole call.
         if let Some(spread) = self.spread
             && units > 1

@@ -8,9 +8,13 @@ use graphmend_cache_format::file::{ALL_VARIANTS, File, HEADER, Index, SectionKin
 use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Space, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
 use graphmend_cache_format::{ARENA_ALIGN, CODE_ALIGN, Digest, FormatError};
+#[cfg(feature = "interp")]
+use graphmend_kernel::interp::Program;
 
 use crate::Error;
-use crate::select::{Host, select};
+#[cfg(feature = "interp")]
+use crate::Programs;
+use crate::select::{Host, is_interpreted, select};
 use crate::spread::lane_bytes;
 use crate::state::Layout;
 
@@ -43,6 +47,9 @@ pub enum Code<'a> {
     Memory(&'a [u8]),
     /// Functions that are linked into the program, by number of the kernel.
     Functions(&'a [KernelFn]),
+    /// Kernels that are interpreted, by number.
+    #[cfg(feature = "interp")]
+    Interpreted(&'a [Program]),
 }
 
 /// A variant of a file, verified and checked. Cheap to copy; everything is borrowed.
@@ -130,10 +137,17 @@ impl<'a> ModelRef<'a> {
         check_trust(&file.index().header().root, trust)?;
         let variant = select(file.index(), host)?;
         file.index().verify_gaps(bytes)?;
+        let portable = file.index().variant(variant).is_none_or(is_interpreted);
         let code = match functions {
             Some(functions) => Code::Functions(functions),
+            None if portable => return Err(Error::NoInterpreter),
             None => Code::Memory(optional(file.verified(SectionKind::Code, variant))?),
         };
+        ModelRef::of(&file, weights, variant, code)
+    }
+
+    /// A variant of a file whose header is verified.
+    fn of(file: &File<'a>, weights: WeightCheck, variant: u16, code: Code<'a>) -> Result<ModelRef<'a>, Error> {
         let section = file.index().section(SectionKind::Weights, ALL_VARIANTS);
         if let (Some(section), WeightCheck::Eager) = (section, weights) {
             file.verify_section(&section)?;
@@ -164,6 +178,9 @@ impl<'a> ModelRef<'a> {
     ) -> Result<ModelRef<'a>, Error> {
         let index = Index::parse_trusted(bytes, bytes.len() as u64)?;
         let variant = select(&index, host)?;
+        if functions.is_none() && index.variant(variant).is_none_or(is_interpreted) {
+            return Err(Error::NoInterpreter);
+        }
         let data = |kind, variant| {
             let section = index.section(kind, variant).and_then(|s| Index::range(&s));
             section.and_then(|range| bytes.get(range)).unwrap_or_default()
@@ -178,7 +195,7 @@ impl<'a> ModelRef<'a> {
             absent: 0,
             leaves: None,
             code: functions.map_or(Code::Memory(data(SectionKind::Code, variant)), Code::Functions),
-            layout: Layout::new(&plan, &tensors, 0)?,
+            layout: Layout::new(&plan, &tensors, 0, 0)?,
             variant,
         })
     }
@@ -195,6 +212,24 @@ impl<'a> ModelRef<'a> {
         ModelRef::from_parts(Parts { tensors, plan, kernels, weights: &[], absent, leaves: None, code, variant })
     }
 
+    /// Verifies a file that lies in memory and takes its variant without machine code, whose kernels are `programs`, made of the
+    /// same file. Nothing in it is executed, so that nobody needs to vouch for it.
+    ///
+    /// # Errors
+    /// A file that is damaged or invalid.
+    #[cfg(feature = "interp")]
+    pub fn interpreted(
+        bytes: &'a [u8],
+        trust: Trust,
+        weights: WeightCheck,
+        programs: &'a Programs,
+    ) -> Result<ModelRef<'a>, Error> {
+        let file = File::parse(bytes)?;
+        check_trust(&file.index().header().root, trust)?;
+        file.index().verify_gaps(bytes)?;
+        ModelRef::of(&file, weights, programs.variant, Code::Interpreted(&programs.list))
+    }
+
     /// Checks verified sections against each other.
     pub(crate) fn from_parts(parts: Parts<'a>) -> Result<ModelRef<'a>, Error> {
         let tensors = Tensors::parse(parts.tensors)?;
@@ -204,12 +239,16 @@ impl<'a> ModelRef<'a> {
             Code::Memory(code) => code.len() as u64,
             // Their code need not be in the file; where it is said to be does not matter.
             Code::Functions(_) => u64::MAX,
+            #[cfg(feature = "interp")]
+            Code::Interpreted(_) => u64::MAX,
         };
         check_plan(&plan, &tensors, &kernels, parts.weights.len().max(parts.absent) as u64, code_bytes)?;
         for kernel in 0..kernels.count() {
             let there = match parts.code {
                 Code::Memory(_) => kernels.get(kernel).is_some_and(|k| k.code_bytes > 0),
                 Code::Functions(f) => (kernel as usize) < f.len(),
+                #[cfg(feature = "interp")]
+                Code::Interpreted(programs) => (kernel as usize) < programs.len(),
             };
             if !there {
                 return Err(Error::NoCode { kernel });
@@ -222,7 +261,18 @@ impl<'a> ModelRef<'a> {
             return Err(Error::CodeMisaligned);
         }
         usize::try_from(plan.arena_bytes).map_err(|_| Error::TooLarge)?;
-        let layout = Layout::new(&plan, &tensors, parts.leaves.map_or(0, |l| l.len() / 32))?;
+        let leaves = parts.leaves.map_or(0, |l| l.len() / 32);
+        #[cfg(feature = "interp")]
+        let lanes = match parts.code {
+            Code::Interpreted(programs) => {
+                crate::interp::check(programs, &plan)?;
+                programs.iter().map(Program::slots).max().unwrap_or(0)
+            }
+            _ => 0,
+        };
+        #[cfg(not(feature = "interp"))]
+        let lanes = 0;
+        let layout = Layout::new(&plan, &tensors, leaves, lanes)?;
         let Parts { weights, absent, code, variant, .. } = parts;
         let leaves = parts.leaves.map(|l| (l, verify_leaf as VerifyLeaf));
         Ok(ModelRef { tensors, plan, kernels, weights, absent, leaves, code, layout, variant })
@@ -308,11 +358,12 @@ impl<'a> ModelRef<'a> {
         self.plan.message(index)
     }
 
-    /// A kernel and its entry.
-    pub(crate) fn kernel(&self, index: u32) -> Option<(Kernel, KernelFn)> {
-        let kernel = self.kernels.get(index)?;
-        let entry = match self.code {
+    /// The function of a kernel; nothing for one that is interpreted.
+    pub(crate) fn entry(&self, index: u32, kernel: &Kernel) -> Option<KernelFn> {
+        Some(match self.code {
             Code::Functions(functions) => *functions.get(index as usize)?,
+            #[cfg(feature = "interp")]
+            Code::Interpreted(_) => return None,
             Code::Memory(code) => {
                 let from = usize::try_from(kernel.code_offset).ok()?;
                 let code = code.get(from..from.checked_add(kernel.code_bytes as usize)?)?;
@@ -326,8 +377,7 @@ impl<'a> ModelRef<'a> {
                 // size and form on all supported targets.
                 unsafe { transmute::<*const u8, KernelFn>(entry) }
             }
-        };
-        Some((kernel, entry))
+        })
     }
 }
 

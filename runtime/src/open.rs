@@ -10,6 +10,8 @@ use graphmend_cache_format::meta::{Debug, Meta};
 use graphmend_cache_format::read;
 use graphmend_cache_format::{Digest, FormatError, LEAF};
 use memmap2::{Mmap, MmapMut};
+#[cfg(feature = "interp")]
+use std::boxed::Box;
 
 use crate::code::{copy, executable};
 use crate::model::{Parts, check_trust};
@@ -186,6 +188,8 @@ pub struct Model {
     file: Bytes,
     _tables: Mmap,
     _code: Option<Mmap>,
+    #[cfg(feature = "interp")]
+    _programs: std::boxed::Box<[graphmend_kernel::interp::Program]>,
 }
 
 impl Model {
@@ -236,8 +240,11 @@ impl Model {
         }
         let [tensors, plan, kernels, leaves] = parts;
 
+        let portable = index.variant(variant).is_none_or(crate::select::is_interpreted);
         let code = match section(SectionKind::Code, variant) {
             None => None,
+            // Not to be executed.
+            Some(_) if portable => None,
             Some(s) => {
                 let (memory, _) = copy(&[data(s)]).map_err(Why::Io)?;
                 verify_bytes(&s, memory.get(..data(s).len()).unwrap_or_default())?;
@@ -247,6 +254,17 @@ impl Model {
         // SAFETY: the executable memory is kept in the model.
         let code_bytes =
             code.as_ref().map_or(&[][..], |(m, len)| unsafe { forever(m.get(..*len).unwrap_or_default()) });
+        let kernel_code = Code::Memory(code_bytes);
+        #[cfg(feature = "interp")]
+        let programs =
+            if portable { interpreted(kernels, section(SectionKind::Code, variant), data)? } else { Box::new([]) };
+        #[cfg(feature = "interp")]
+        let kernel_code = if portable {
+            // SAFETY: the programs are kept in the model, and do not move with their box.
+            Code::Interpreted(unsafe { core::slice::from_raw_parts(programs.as_ptr(), programs.len()) })
+        } else {
+            kernel_code
+        };
         // SAFETY: the file's memory is kept in the model, or lent for good.
         let weights = section(SectionKind::Weights, ALL_VARIANTS).map_or(&[][..], |s| unsafe { forever(data(s)) });
         if options.weights == WeightCheck::Eager {
@@ -259,10 +277,18 @@ impl Model {
             weights,
             absent: 0,
             leaves: (options.weights == WeightCheck::OnUse).then_some(leaves),
-            code: Code::Memory(code_bytes),
+            code: kernel_code,
             variant,
         })?;
-        Ok(Model { inner, header_and_tables, file, _tables: memory, _code: code.map(|(m, _)| m) })
+        Ok(Model {
+            inner,
+            header_and_tables,
+            file,
+            _tables: memory,
+            _code: code.map(|(m, _)| m),
+            #[cfg(feature = "interp")]
+            _programs: programs,
+        })
     }
 
     /// The model as a session wants it.
@@ -298,6 +324,25 @@ impl Model {
     pub fn debug(&self) -> Result<Debug, FormatError> {
         read::debug(&graphmend_cache_format::file::File::parse(self.file.get())?, self.inner.variant())
     }
+}
+
+/// The kernels of a variant that is interpreted, read from a verified copy of CODE.
+#[cfg(feature = "interp")]
+fn interpreted<'f>(
+    kernels: &[u8],
+    code: Option<Section>,
+    data: impl Fn(Section) -> &'f [u8],
+) -> Result<Box<[graphmend_kernel::interp::Program]>, Why> {
+    let kernels = graphmend_cache_format::plan::Kernels::parse(kernels)?;
+    let code = match code {
+        None => std::vec::Vec::new(),
+        Some(section) => {
+            let copy = data(section).to_vec();
+            verify_bytes(&section, &copy)?;
+            copy
+        }
+    };
+    Ok(crate::interp::programs(&kernels, &code)?.into())
 }
 
 /// A lifetime that the caller vouches for.

@@ -29,14 +29,18 @@ impl Host {
 }
 
 /// The best variant for a machine: of those with its instruction set whose features it has, the one of highest rank
-/// (the first of equals). If there is none, the error says what the variant that comes nearest is built for.
+/// (the first of equals). One whose kernels are interpreted is taken only where there is no other. If there is none, the error says what the variant that comes nearest is built for.
 pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
-    let mut best: Option<(u16, u32)> = None;
+    let mut best: Option<(u16, (bool, u32))> = None;
     let mut nearest: Option<Error> = None;
     for (i, v) in (0..=u16::MAX).zip(index.variants()) {
         match fits(v, host) {
-            Ok(()) if best.is_none_or(|(_, rank)| v.rank > rank) => best = Some((i, v.rank)),
-            Ok(()) => {}
+            Ok(()) => {
+                let rank = (!is_interpreted(v), v.rank);
+                if best.is_none_or(|(_, before)| rank > before) {
+                    best = Some((i, rank));
+                }
+            }
             Err(e) if nearest.is_none_or(|n| distance(e) < distance(n)) => nearest = Some(e),
             Err(_) => {}
         }
@@ -44,8 +48,16 @@ pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
     best.map(|(i, _)| i).ok_or(nearest.unwrap_or(Error::NoSuchVariant))
 }
 
+/// Whether a variant has kernels that are interpreted instead of machine code.
+pub(crate) fn is_interpreted(variant: Variant) -> bool {
+    variant.arch == Arch::Portable.id()
+}
+
 /// Whether a variant runs on a machine.
 pub(crate) fn fits(variant: Variant, host: Host) -> Result<(), Error> {
+    if is_interpreted(variant) {
+        return if cfg!(feature = "interp") { Ok(()) } else { Err(Error::NoInterpreter) };
+    }
     let Some(arch) = host.arch.filter(|a| a.id() == variant.arch) else {
         return Err(Error::WrongArch { built_for: arch_of(variant), here: host.arch });
     };

@@ -9,6 +9,7 @@
 //! outputs × 3      place (1 or 2), offset, bytes
 //! dims             sizes of all outputs
 //! leaves / 64      a bit per block of weights that has been verified
+//! lanes            values of interpreted kernels, as many as the one with most has
 //! buffers × 2      of buffers with constant bounds that have been looked up: 2 × offset, + 1 in the arena or + 2 in the
 //!                  weights; bytes. They hold from run to run: offsets do not depend on where the arena lies
 //! ```
@@ -30,13 +31,14 @@ pub(crate) struct Layout {
     pub(crate) outputs: usize,
     pub(crate) dims: usize,
     pub(crate) leaves: usize,
+    pub(crate) lanes: usize,
     pub(crate) known: usize,
     /// All words.
     pub(crate) total: usize,
 }
 
 impl Layout {
-    pub(crate) fn new(plan: &Plan<'_>, tensors: &Tensors<'_>, leaves: usize) -> Result<Layout, Error> {
+    pub(crate) fn new(plan: &Plan<'_>, tensors: &Tensors<'_>, leaves: usize, lanes: usize) -> Result<Layout, Error> {
         let mut at = 1usize;
         let mut part = |count: u32, words: usize| {
             let start = at;
@@ -45,6 +47,7 @@ impl Layout {
             Some(start)
         };
         let dims = (0..tensors.outputs()).filter_map(|i| tensors.declared_output(i)).map(|t| t.rank as u32).sum();
+        let lane_words = u32::try_from(lanes).map_err(|_| Error::TooLarge)?;
         let leaf_words = u32::try_from(leaves.div_ceil(64)).map_err(|_| Error::TooLarge)?;
         let mut all = || {
             Some(Layout {
@@ -55,6 +58,7 @@ impl Layout {
                 outputs: part(plan.outputs, 3)?,
                 dims: part(dims, 1)?,
                 leaves: part(leaf_words, 1)?,
+                lanes: part(lane_words, 1)?,
                 known: part(plan.buffers, 2)?,
                 total: part(0, 0)?,
             })
@@ -85,7 +89,8 @@ impl Layout {
             scalars: part(self.outputs)?,
             outputs: part(self.dims)?,
             dims: part(self.leaves)?,
-            leaves: part(self.known)?,
+            leaves: part(self.lanes)?,
+            lanes: part(self.known)?,
             known: part(self.total)?,
         })
     }
@@ -103,6 +108,8 @@ pub(crate) struct Words<'s> {
     pub(crate) outputs: &'s mut [i64],
     pub(crate) dims: &'s mut [i64],
     pub(crate) leaves: &'s mut [i64],
+    #[cfg_attr(not(feature = "interp"), allow(dead_code, reason = "nothing is interpreted then"))]
+    pub(crate) lanes: &'s mut [i64],
     pub(crate) known: &'s mut [i64],
 }
 

@@ -99,6 +99,16 @@ fn a_failed_check_ends_the_run() {
 }
 
 #[test]
+fn what_is_to_be_interpreted_is_not_called() {
+    let mut spec = arithmetic(1, 1, vec![]);
+    spec.variants[0].arch = Arch::Portable.id();
+    let bytes = bytes(&spec);
+    // SAFETY: nothing is called.
+    let model = unsafe { ModelRef::from_bytes(&bytes, Trust::Unsigned, host(), WeightCheck::Skip, None) };
+    assert_eq!(model.err(), Some(Error::NoInterpreter));
+}
+
+#[test]
 fn integers_are_loaded_and_stored_in_each_type() {
     let cases: [(DType, i64, i64); 12] = [
         (DType::I8, -1, -1),

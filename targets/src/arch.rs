@@ -16,11 +16,13 @@ pub enum Arch {
     Arm = 4,
     /// 32-bit RISC-V.
     Riscv32 = 5,
+    /// No processor in particular: kernels that are interpreted.
+    Portable = 6,
 }
 
 impl Arch {
     /// All, in the order of their ids.
-    pub const ALL: [Arch; 5] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64, Arch::Arm, Arch::Riscv32];
+    pub const ALL: [Arch; 6] = [Arch::X86_64, Arch::Aarch64, Arch::Riscv64, Arch::Arm, Arch::Riscv32, Arch::Portable];
 
     /// The number stored in cache files.
     pub const fn id(self) -> u16 {
@@ -35,6 +37,7 @@ impl Arch {
             3 => Some(Arch::Riscv64),
             4 => Some(Arch::Arm),
             5 => Some(Arch::Riscv32),
+            6 => Some(Arch::Portable),
             _ => None,
         }
     }
@@ -47,6 +50,7 @@ impl Arch {
             Arch::Riscv64 => "riscv64",
             Arch::Arm => "arm",
             Arch::Riscv32 => "riscv32",
+            Arch::Portable => "portable",
         }
     }
 
@@ -58,7 +62,7 @@ impl Arch {
     /// Bytes of a pointer.
     pub const fn pointer_bytes(self) -> usize {
         match self {
-            Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 => 8,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 | Arch::Portable => 8,
             Arch::Arm | Arch::Riscv32 => 4,
         }
     }

@@ -76,6 +76,8 @@ pub(crate) const fn vectors(arch: Arch, features: Features) -> (u32, u32) {
                 (0, 0)
             }
         }
+        // Lanes share the work of finding out what an instruction is.
+        Arch::Portable => (256, 16),
         Arch::Arm => {
             use crate::features::arm;
             if features.contains(arm::NEON) {

@@ -154,7 +154,7 @@ pub fn native() -> Option<Cpu> {
         Arch::X86_64 => lookup("x86-64"),
         Arch::Aarch64 => lookup("aarch64"),
         Arch::Riscv64 => lookup("riscv64"),
-        Arch::Arm | Arch::Riscv32 => None,
+        Arch::Arm | Arch::Riscv32 | Arch::Portable => None,
     }?;
     let features = features();
     let (vector_bits, vector_regs) = vectors(arch, features);

@@ -285,6 +285,7 @@ pub fn table(arch: Arch) -> &'static [(&'static str, Features)] {
         Arch::Aarch64 => aarch64::TABLE,
         Arch::Riscv64 | Arch::Riscv32 => riscv::TABLE,
         Arch::Arm => arm::TABLE,
+        Arch::Portable => &[],
     }
 }
 
@@ -367,6 +368,7 @@ fn implications(arch: Arch) -> Implications {
         Arch::Aarch64 => AARCH64_IMPLIES,
         Arch::Riscv64 | Arch::Riscv32 => RISCV_IMPLIES,
         Arch::Arm => ARM_IMPLIES,
+        Arch::Portable => &[],
     }
 }
 

@@ -42,6 +42,23 @@ fn a_library_comes_with_what_it_takes() {
 }
 
 #[test]
+fn objects_and_libraries_need_no_c_compiler_where_there_is_a_code_generator() {
+    let folder = Folder::new();
+    for (kind, target, file) in [("object", "rpi4", "vad.o"), ("staticlib", "riscv64", "libvad.a")] {
+        let args: [&dyn AsRef<std::ffi::OsStr>; 8] =
+            [&onnx(), &"-t", &target, &"--emit", &kind, &"-o", &folder.path(file), &"--json"];
+        let json: Value = serde_json::from_str(&stdout(&graphmend_pack(&args))).unwrap();
+        assert_eq!((&json["sizes"]["compiler"], &json["sizes"]["data"]), (&"graphmend".into(), &0.into()), "{json}");
+        assert!(json["sizes"]["stack"].as_u64().unwrap() > 50, "{json}");
+        assert!(folder.path(file).is_file() && folder.path("vad.h").is_file() && folder.path("vad.rs").is_file());
+        // No path of this machine, no time: the same again.
+        let first = std::fs::read(folder.path(file)).unwrap();
+        stdout(&graphmend_pack(&args));
+        assert!(first == std::fs::read(folder.path(file)).unwrap());
+    }
+}
+
+#[test]
 fn what_cannot_be_linked_is_said_before_packing() {
     let folder = Folder::new();
     let at = folder.path("x");

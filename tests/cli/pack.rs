@@ -182,5 +182,8 @@ fn a_missing_model_is_told_once() {
 fn only_targets_that_can_be_packed_for_are_suggested() {
     let folder = with_model();
     let (_, message) = failure(&pack(&folder, &["model.onnx", "--target", "rpi9"]));
-    assert!(message.contains("rpi4") && !message.contains("rpi1"), "{message}");
+    assert!(message.contains("rpi4"), "{message}");
+    // Only as C.
+    let (_, message) = failure(&pack(&folder, &["model.onnx", "--target", "cortexm7"]));
+    assert!(message.contains("unknown target 'cortexm7'") && !message.contains("cortex-m7"), "{message}");
 }

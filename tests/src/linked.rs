@@ -55,7 +55,13 @@ impl Linked {
         let (object, program) = (folder.join(format!("{name}.o")), folder.join(format!("{name}-program")));
         let [compiler, flags @ ..] = cc else { bail!("no compiler") };
         let file = |end: &str| folder.join(format!("{name}{end}"));
-        succeed(Command::new(compiler).args(STRICT).args(flags).arg("-c").arg(file(".c")).arg("-o").arg(&object))?;
+        match &source.object {
+            Some(made) => std::fs::write(&object, &made.bytes)?,
+            None => {
+                let mut compile = Command::new(compiler);
+                succeed(compile.args(STRICT).args(flags).arg("-c").arg(file(".c")).arg("-o").arg(&object))?;
+            }
+        }
         let (inputs, outputs) = (ports(source, "IN"), ports(source, "OUT"));
         std::fs::write(file("-main.c"), main(source, &inputs, &outputs))?;
         let mut link = Command::new(compiler);

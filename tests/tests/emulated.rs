@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use graphmend::compiler::pack::Options;
+use graphmend::compiler::pack::{Options, Product};
 use graphmend::targets::Arch;
 use graphmend::{Model, Trust, compiler, host};
 use graphmend_tests::emulate::Machine;
+use graphmend_tests::linked::Linked;
 use graphmend_tests::reference::{Case, MODELS, QUANTIZED, control_models, run};
 
 const CORTEX_A53: Machine = Machine { arch: Arch::Aarch64, cpu: "cortex-a53" };
@@ -130,6 +131,11 @@ fn armv7_gives_the_reference_values() -> Result<()> {
 }
 
 #[test]
+fn a_file_for_no_processor_in_particular_runs_on_32_bit_arm() -> Result<()> {
+    models("portable", CORTEX_A8, &|name| ["mlp", "mlp_dyn", "quantized"].contains(&name))
+}
+
+#[test]
 fn rpi2_gives_the_reference_values() -> Result<()> {
     models("rpi2", CORTEX_A7, &|name| name.starts_with("mlp") || name.starts_with("silero"))
 }
@@ -190,6 +196,28 @@ fn quantized_models_give_the_bits_that_this_machine_gives() -> Result<()> {
                 let here = run(&model, &mut model.session()?, &case.inputs(set)?)?;
                 assert_eq!(here, machine.run(&cache, &case, set, folder.path())?, "{name}, set {set}, {target}");
             }
+        }
+    }
+    Ok(())
+}
+
+/// Objects that the code generators make link and run without a runtime.
+#[test]
+fn objects_for_other_processors_give_the_reference_values() -> Result<()> {
+    let aarch64 = (["aarch64-linux-gnu-gcc", "-O1"], &["qemu-aarch64", "-cpu", "cortex-a72"][..]);
+    let riscv64 = (["riscv64-linux-gnu-gcc", "-O1"], &["qemu-riscv64", "-cpu", "rv64"][..]);
+    let mut names = vec!["mlp_dyn".to_owned(), "silero_vad".to_owned(), "quantized".to_owned()];
+    names.extend(control_models()?.into_iter().step_by(12));
+    for (target, (cc, emulator)) in [("rpi4", aarch64), ("riscv64", riscv64)] {
+        for name in &names {
+            let case = Case::load(name)?;
+            let mut options = Options::new(host::target(Some(target))?);
+            (options.product, options.unroll) = (Product::Object("model".to_owned()), 0);
+            let packed = compiler::pack_file(case.model(), &options, &mut |_, _, _| {})?;
+            let folder = tempfile::tempdir()?;
+            let program = Linked::new(&packed.source.context("no object")?, folder.path(), &cc, emulator)?;
+            let outputs = program.arrays(&case.inputs(0)?, &case.expected(0)?)?;
+            case.check(0, &outputs).with_context(|| format!("{name} for {target}"))?;
         }
     }
     Ok(())

@@ -1,19 +1,23 @@
-//! Models as C source, compiled without a warning and linked into a program, give the reference values.
+//! Models as C source, compiled without a warning, or as objects, linked into a program, give the reference values.
 
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use graphmend::compiler::expand::Dim;
 use graphmend::compiler::pack::{Options, Product};
-use graphmend::compiler::source::{Source, prefix};
+use graphmend::compiler::source::{Source, archive, prefix};
 use graphmend::{compiler, host};
 use graphmend_tests::emulate::succeed;
 use graphmend_tests::linked::{Linked, write};
 use graphmend_tests::reference::{Case, control_models};
 
 fn source(case: &Case, target: &str, unroll: Option<usize>, dims: &[(&str, Dim)]) -> Result<Source> {
+    pack(case, target, Product::Source(prefix(&case.name)), unroll, dims)
+}
+
+fn pack(case: &Case, target: &str, product: Product, unroll: Option<usize>, dims: &[(&str, Dim)]) -> Result<Source> {
     let mut options = Options::new(host::source_target(Some(target))?);
-    options.product = Product::Source(prefix(&case.name));
+    options.product = product;
     options.unroll = unroll.unwrap_or(options.unroll);
     options.dims = dims.iter().map(|(name, dim)| ((*name).to_owned(), *dim)).collect();
     let packed = compiler::pack_file(case.model(), &options, &mut |_, _, _| {})?;
@@ -72,20 +76,64 @@ fn control_flow_as_c_gives_the_reference() -> Result<()> {
     Ok(())
 }
 
+fn object(case: &Case, target: &str, unroll: Option<usize>, dims: &[(&str, Dim)]) -> Result<Source> {
+    pack(case, target, Product::Object(prefix(&case.name)), unroll, dims)
+}
+
+#[test]
+fn objects_of_models_give_the_reference() -> Result<()> {
+    for name in ["mlp", "mlp_dyn", "silero_vad", "squeezenet1_1", "quantized"] {
+        let case = Case::load(name)?;
+        for target in ["x86-64", "native"] {
+            check(&case, &object(&case, target, None, &[])?, 3).with_context(|| format!("{name} for {target}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Every third of the random models with control flow, loops kept.
+#[test]
+fn control_flow_in_objects_gives_the_reference() -> Result<()> {
+    for name in control_models()?.iter().skip(1).step_by(3) {
+        let case = Case::load(name)?;
+        check(&case, &object(&case, "x86-64-v3", Some(0), &[])?, case.sets).with_context(|| name.clone())?;
+    }
+    Ok(())
+}
+
+/// A library of an object is what a linker takes, on its own and in several programs' languages.
+#[test]
+fn a_library_of_an_object_is_linked_by_its_index() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |file: &str| folder.path().join(file);
+    let source = object(&Case::load("mlp")?, "x86-64", None, &[])?;
+    write(&source, folder.path())?;
+    let made = &source.object.as_ref().context("no object")?.bytes;
+    std::fs::write(at("libmlp.a"), archive("mlp", made))?;
+    let program = "#include \"mlp.h\"\n#include <stdio.h>\n\
+                   int main(void) { return puts(mlp_explain(MLP_ARENA_UNALIGNED)) + puts(mlp_explain(77)) == 0 || \
+                   mlp_run((char *)0 + 1, MLP_ARENA_BYTES, 0, 0) != MLP_ARENA_UNALIGNED || \
+                   mlp_run(0, MLP_ARENA_BYTES - 1, 0, 0) != MLP_ARENA_TOO_SMALL; }\n";
+    std::fs::write(at("main.c"), program)?;
+    let mut link = Command::new("cc");
+    succeed(link.arg(at("main.c")).arg("-L").arg(folder.path()).args(["-lmlp", "-o"]).arg(at("program")))?;
+    let said = String::from_utf8(succeed(&mut Command::new(at("program")))?.stdout)?;
+    assert_eq!(said, "the arena's address is not a multiple of the alignment\nunknown status\n");
+    Ok(())
+}
+
 #[test]
 fn sizes_that_a_model_does_not_take_are_refused() -> Result<()> {
     let case = Case::load("mlp_dyn")?;
     let folder = tempfile::tempdir()?;
-    let program = Linked::new(
-        &source(&case, "cortex-m4f", None, &[("batch", Dim::Range(1, 4))])?,
-        folder.path(),
-        &["cc", "-O1"],
-        &[],
-    )?;
-    let beyond =
-        (0..case.sets).find(|&set| case.inputs(set).is_ok_and(|i| i[0].shape[0] > 4)).context("a large set")?;
-    let error = program.run(&case.inputs(beyond)?).expect_err("too large a batch").to_string();
-    assert!(error.contains("an input has a size that the model does not take"), "{error}");
+    let dims = [("batch", Dim::Range(1, 4))];
+    for source in [source(&case, "cortex-m4f", None, &dims)?, object(&case, "x86-64", None, &dims)?] {
+        let program = Linked::new(&source, folder.path(), &["cc", "-O1"], &[])?;
+        let beyond =
+            (0..case.sets).find(|&set| case.inputs(set).is_ok_and(|i| i[0].shape[0] > 4)).context("a large set")?;
+        let error = program.run(&case.inputs(beyond)?).expect_err("too large a batch").to_string();
+        assert!(error.contains("an input has a size that the model does not take"), "{error}");
+    }
     Ok(())
 }
 

@@ -61,6 +61,9 @@ pub fn loop_spills(kernel: &Kernel, target: Target) -> Result<usize, CodegenErro
 
 /// Widest vectors, in bits, that the code generator for a target has registers for; lanes beyond take several.
 pub fn vector_bits(target: Target) -> u32 {
+    if interpreted(target) {
+        return 256;
+    }
     if x86::serves(target) {
         x86::vector_bits(target)
     } else if c::serves(target) {
@@ -68,6 +71,11 @@ pub fn vector_bits(target: Target) -> u32 {
     } else {
         128
     }
+}
+
+/// Whether kernels for a target are interpreted where they run.
+pub fn interpreted(target: Target) -> bool {
+    target.arch == Arch::Portable
 }
 
 /// The widest sum of products of small integers that a target has an instruction for.

@@ -59,6 +59,8 @@ pub enum Product {
     Cache,
     /// Source text to link into a program, whose names begin with this.
     Source(String),
+    /// An object to link into a program, likewise, by the code generators.
+    Object(String),
 }
 
 impl Options {
@@ -269,6 +271,14 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
             progress("writing source", 0, functions.len());
             source = Some(source::write(name, &spec, &functions, codegen::c::Style::of(target))?);
         }
+        Product::Object(name) => {
+            let mut compiled = vec![];
+            for (k, kernel) in functions.iter().enumerate() {
+                progress("generating code", k, functions.len());
+                compiled.push(codegen::compile(kernel, target)?);
+            }
+            source = Some(source::link(name, &spec, &compiled, target)?);
+        }
     }
     summary.file_bytes = bytes.len();
     Ok(Packed { bytes, source, summary, report, mended: module, emitted, tunables })
@@ -279,7 +289,7 @@ fn schedule_cpu(options: &Options) -> Cpu {
     let cpu = options.target;
     let target = Target::from(&cpu);
     match options.product {
-        Product::Cache if !codegen::c::serves(target) => cpu,
+        Product::Cache | Product::Object(_) if !codegen::c::serves(target) => cpu,
         _ => Cpu { vector_bits: cpu.vector_bits.min(codegen::c::vector_bits(target)), ..cpu },
     }
 }
@@ -363,11 +373,12 @@ fn generate(
         progress("generating code", k, planned.kernels.len());
         let code = match (product, toolchain) {
             (Product::Cache, Some(toolchain)) => source::flat::compile(kernel, &bounds[k], target, toolchain)?,
+            (Product::Cache, None) if codegen::interpreted(target) => crate::kernel::bytes::write(kernel),
             (Product::Cache, None) => {
                 codegen::compile(kernel, target).map_err(|e| Error::internal(Stage::Codegen, e.to_string()))?.code
             }
             // Linked into the program.
-            (Product::Source(_), _) => vec![],
+            (Product::Source(_) | Product::Object(_), _) => vec![],
         };
         out.push(KernelSpec {
             code,

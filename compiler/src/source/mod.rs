@@ -1,4 +1,4 @@
-//! A packed model as source text to link into a program: `NAME.c`, `NAME.h` and a Rust module `NAME.rs`.
+//! A packed model to link into a program: `NAME.c`, or an object by the code generators; `NAME.h` and a Rust module `NAME.rs`.
 //!
 //! Weights are constant arrays, kernels are functions, and the plan is the function `NAME_run`: its instructions are C
 //! statements over local variables. Nothing is parsed, allocated or kept between runs, and everything but the few
@@ -7,6 +7,8 @@
 pub mod flat;
 mod header;
 mod names;
+mod native;
+mod object;
 mod plan;
 mod rust;
 mod support;
@@ -14,20 +16,24 @@ pub mod toolchain;
 mod weights;
 
 use crate::codegen::c::{self, Bounds, Helpers, Style};
+use crate::codegen::{CompiledKernel, Target};
 use crate::error::{Error, Result};
 use crate::kernel::ir::{Kernel, Stmt};
 use graphmend_cache_format::DType;
 use graphmend_cache_format::spec::{DimSpec, FileSpec, Instr, PlanSpec, TensorSpec, Val};
 
 pub use names::prefix;
+pub use object::{Object, archive};
 
 /// The texts of a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
     /// What all names begin with.
     pub name: String,
-    /// Kernels, weights and plan.
+    /// Kernels, weights and plan; empty if they are in the object.
     pub c: String,
+    /// Kernels, weights and plan as machine code, if that was asked for.
+    pub object: Option<Object>,
     /// What a program includes.
     pub h: String,
     /// A module for programs in Rust, `no_std`.
@@ -104,17 +110,11 @@ fn rust_type(dtype: DType) -> &'static str {
 /// # Errors
 /// A model that does not fit into the addresses of the processor; an error of the code generator.
 pub fn write(name: &str, file: &FileSpec, kernels: &[Kernel], style: Style) -> Result<Source> {
-    let plan = &file.variants.first().ok_or_else(|| Error::Options("a file without a plan".into()))?.plan;
+    let plan = plan_of(file)?;
     if style.narrow {
         fits(file, plan)?;
     }
-    let inputs = tensors(&file.inputs);
-    let outputs = tensors(&file.outputs);
-    let open = |t: &Tensor<'_>| t.fixed.is_none();
-    let reserves = |i: &Instr| matches!(i, Instr::Reserve { .. });
-    let shapes = inputs.iter().any(open) || outputs.iter().any(open) || plan.instrs.iter().any(reserves);
-    let upper = name.to_ascii_uppercase();
-    let model = Model { name, upper, file, plan, inputs, outputs, shapes };
+    let model = Model::of(name, file, plan);
     let mut helpers = Helpers::default();
     let run = plan::run(&model, kernels);
     let mut functions = String::new();
@@ -135,11 +135,44 @@ pub fn write(name: &str, file: &FileSpec, kernels: &[Kernel], style: Style) -> R
     Ok(Source {
         name: name.to_owned(),
         c,
+        object: None,
         h: header::header(&model),
         rs: rust::module(&model),
         weight_bytes: file.weights.len() as u64,
         arena_bytes: plan.arena_bytes,
     })
+}
+
+/// Writes a model whose kernels are compiled already, as an object.
+///
+/// # Errors
+/// An error of the code generator.
+pub fn link(name: &str, file: &FileSpec, kernels: &[CompiledKernel], target: Target) -> Result<Source> {
+    let plan = plan_of(file)?;
+    let model = Model::of(name, file, plan);
+    Ok(Source {
+        name: name.to_owned(),
+        c: String::new(),
+        object: Some(object::write(&model, kernels, target)?),
+        h: header::header(&model),
+        rs: rust::module(&model),
+        weight_bytes: file.weights.len() as u64,
+        arena_bytes: plan.arena_bytes,
+    })
+}
+
+fn plan_of(file: &FileSpec) -> Result<&PlanSpec> {
+    Ok(&file.variants.first().ok_or_else(|| Error::Options("a file without a plan".into()))?.plan)
+}
+
+impl<'a> Model<'a> {
+    fn of(name: &'a str, file: &'a FileSpec, plan: &'a PlanSpec) -> Model<'a> {
+        let (inputs, outputs) = (tensors(&file.inputs), tensors(&file.outputs));
+        let open = |t: &Tensor<'_>| t.fixed.is_none();
+        let reserves = |i: &Instr| matches!(i, Instr::Reserve { .. });
+        let shapes = inputs.iter().any(open) || outputs.iter().any(open) || plan.instrs.iter().any(reserves);
+        Model { name, upper: name.to_ascii_uppercase(), file, plan, inputs, outputs, shapes }
+    }
 }
 
 fn kernel_name(k: usize) -> String {

@@ -1,6 +1,6 @@
 //! Source text to objects and archives, by a C compiler that is found or named.
 
-use super::Source;
+use super::{Object, Source};
 use crate::error::{Error, Result};
 use graphmend_targets::{Cpu, c_compilers, c_flags};
 use std::fs;
@@ -53,6 +53,20 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// Of an object that the code generators made.
+    pub fn of(source: &Source, object: &Object) -> Sizes {
+        Sizes {
+            compiler: "graphmend".to_owned(),
+            code: object.code,
+            library: Some(0),
+            tables: 0,
+            weights: source.weight_bytes,
+            data: 0,
+            arena: source.arena_bytes,
+            stack: Some(object.stack),
+        }
+    }
+
     /// Bytes of flash.
     pub fn flash(&self) -> u64 {
         self.code + self.library.unwrap_or(0) + self.tables + self.weights + self.data

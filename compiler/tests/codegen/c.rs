@@ -112,6 +112,10 @@ pub(crate) fn moves(way: &Way) {
     check(way, &lanes::kernels().into_iter().map(job).collect::<Vec<_>>());
 }
 
+pub(crate) fn control_flow(way: &Way) {
+    check(way, &control::calls());
+}
+
 pub(crate) fn products(way: &Way) {
     check(way, &control::byte_products().into_iter().chain(shape::gemms()).collect::<Vec<_>>());
 }
@@ -133,6 +137,11 @@ fn operations_in_c_give_the_interpreters_lanes() {
 #[test]
 fn operations_in_c_with_a_constant_give_the_interpreters_lanes() {
     constants(&WAYS[1]);
+}
+
+#[test]
+fn loops_branches_and_returns_in_c_are_the_interpreters() {
+    WAYS.iter().for_each(control_flow);
 }
 
 #[test]

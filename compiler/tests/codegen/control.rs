@@ -6,6 +6,7 @@ use graphmend_compiler::dtype::DType;
 use graphmend_compiler::kernel::interp::{Memory, run};
 use graphmend_compiler::kernel::ir::*;
 use graphmend_compiler::kernel::text::parse;
+use std::cell::RefCell;
 
 impl Call {
     pub(crate) fn random(kernel: &Kernel, elements: usize, rng: &mut Rng) -> Call {
@@ -42,9 +43,30 @@ pub(crate) fn compare(target: &str, kernel: &Kernel, got: &(u32, Vec<Vec<u8>>), 
     }
 }
 
+thread_local! {
+    /// Calls of `agree` are kept here while somebody asks for them.
+    static CALLS: RefCell<Option<Vec<(Kernel, Call)>>> = const { RefCell::new(None) };
+}
+
+/// All calls that the tests of this file make, for other back ends.
+pub(crate) fn calls() -> Vec<(Kernel, Call)> {
+    CALLS.set(Some(vec![]));
+    a_loop_with_bounds_at_run_time_runs_its_count();
+    loops_with_constant_bounds_run_never_once_and_often();
+    nested_loops_and_branches_see_outer_registers_and_variables();
+    a_while_loop_keeps_the_registers_of_its_head();
+    returning_from_inside_gives_the_status_and_stops();
+    code_after_a_return_on_every_path_is_dropped();
+    a_tile_writes_its_own_units_only();
+    masks_live_in_variables_and_memory();
+    addresses_reach_far_and_backwards();
+    CALLS.take().unwrap_or_default()
+}
+
 /// Runs a kernel in the interpreter and on every target of this machine; gives the status and what the interpreter left in
 /// memory.
 pub(crate) fn agree(kernel: &Kernel, call: &Call) -> (u32, Vec<Vec<u8>>) {
+    CALLS.with_borrow_mut(|calls| calls.as_mut().map(|list| list.push((kernel.clone(), call.clone()))));
     let expected = interpret(kernel, call);
     for (name, target) in runnable() {
         let mut bufs = call.bufs.clone();

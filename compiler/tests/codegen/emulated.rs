@@ -24,6 +24,13 @@ fn operations_give_the_interpreters_lanes_on_other_instruction_sets() {
 
 #[test]
 #[ignore = "needs QEMU and C cross compilers"]
+fn loops_branches_and_returns_are_the_interpreters_on_other_instruction_sets() {
+    let jobs = control::calls();
+    EMULATED.iter().for_each(|machine| check(machine, &jobs));
+}
+
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
 fn lanes_move_as_in_the_interpreter_on_other_instruction_sets() {
     let mut rng = Rng(23);
     let job = |kernel: Kernel| {
@@ -59,6 +66,7 @@ fn random_kernels_agree_with_the_interpreter_on_other_instruction_sets() {
 fn c_agrees_with_the_interpreter_on_32_bit_arm() {
     c::operations(&c::ARMV7);
     c::moves(&c::ARMV7);
+    c::control_flow(&c::ARMV7);
     c::products(&c::ARMV7);
     c::random_kernels(&c::ARMV7);
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use graphmend::compiler::codegen::Isa;
+use graphmend::compiler::pack::Product;
 use graphmend::compiler::source::toolchain::{Sizes, Toolchain};
-use graphmend::compiler::source::{Source, prefix};
+use graphmend::compiler::source::{Source, archive, prefix};
 use graphmend::targets::Cpu;
 
 use super::{Cli, Stage, bytes, write_whole};
@@ -29,6 +31,8 @@ pub(super) struct Link {
     pub(super) name: String,
     /// The compiler. Where C is what is made, it only tells sizes, and need not be there.
     toolchain: Option<Toolchain>,
+    /// The code generators make the object.
+    own: bool,
 }
 
 impl Link {
@@ -59,12 +63,20 @@ impl Link {
                 (path.parent().unwrap_or(Path::new("")).to_owned(), name)
             }
         };
+        let own = kind != Kind::C && cli.cc.is_none() && Isa::cached(cpu.into()).is_ok();
         let toolchain = match kind {
+            _ if own => None,
             Kind::C if cli.quiet => None,
             Kind::C => Toolchain::find(cpu, asked_compiler(cli).as_deref()).ok(),
             _ => Some(Toolchain::find(cpu, asked_compiler(cli).as_deref())?),
         };
-        Ok(Some(Link { kind, folder, name: prefix(&name), toolchain }))
+        Ok(Some(Link { kind, folder, name: prefix(&name), toolchain, own }))
+    }
+
+    /// What packing is to make.
+    pub(super) fn product(&self) -> Product {
+        let name = self.name.clone();
+        if self.own { Product::Object(name) } else { Product::Source(name) }
     }
 
     /// The files, what a program links or compiles first.
@@ -85,7 +97,14 @@ impl Link {
         }
         let text = || source.c.clone().into_bytes();
         let (first, sizes) = match (self.kind, &self.toolchain) {
-            (_, None) => (text(), None),
+            (kind, None) => match &source.object {
+                None => (text(), None),
+                Some(object) => {
+                    let library = kind == Kind::Staticlib;
+                    let first = if library { archive(&self.name, &object.bytes) } else { object.bytes.clone() };
+                    (first, Some(Sizes::of(source, object)))
+                }
+            },
             (Kind::C, Some(_)) if source.weight_bytes > LARGE => (text(), None),
             // A compiler that fails is no reason not to write the text.
             (Kind::C, Some(toolchain)) => (text(), toolchain.object(source).ok().map(|(_, sizes)| sizes)),

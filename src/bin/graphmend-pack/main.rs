@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 use graphmend::compiler::expand::Dim;
 use graphmend::compiler::layout::Layout;
-use graphmend::compiler::pack::{self, Emit, Options, Packed, Product};
+use graphmend::compiler::pack::{self, Emit, Options, Packed};
 use graphmend::compiler::source::toolchain::Sizes;
 use graphmend::{compiler, host, tune};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -84,8 +84,8 @@ struct Cli {
     #[arg(long, value_name = "STAGE[=FILE]", value_parser = parse_emit)]
     emit: Vec<(Stage, Option<PathBuf>)>,
 
-    /// The C compiler for --emit object and staticlib and for 32-bit Arm, with further flags if need be (default: $CC, else one
-    /// for the target)
+    /// The C compiler for --emit object and staticlib and for 32-bit Arm, with further flags if need be (default: where there is
+    /// a code generator for the target, none; else $CC, else one for the target)
     #[arg(long, value_name = "PROGRAM")]
     cc: Option<String>,
 
@@ -270,7 +270,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     options.emit = cli.emit.iter().filter_map(|(s, _)| s.emit()).collect();
     let link = Link::of(cli, model, &cpu)?;
     if let Some(link) = &link {
-        options.product = Product::Source(link.name.clone());
+        options.product = link.product();
     }
     let outputs = match (&link, &cli.output) {
         (Some(link), _) => link.files(),

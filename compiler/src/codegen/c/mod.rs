@@ -54,7 +54,7 @@ pub fn vector_bits(target: Target) -> u32 {
     match target.arch {
         // What GCC makes of its vectors for 32-bit Arm is slower than scalars: without -ffast-math it keeps `float` out of
         // the vector unit, which rounds subnormal numbers to zero.
-        Arch::Arm | Arch::Riscv32 | Arch::Riscv64 => 0,
+        Arch::Arm | Arch::Riscv32 | Arch::Riscv64 | Arch::Portable => 0,
         Arch::X86_64 | Arch::Aarch64 => 128,
     }
 }

@@ -24,6 +24,7 @@ impl Isa {
             Arch::Aarch64 => "aarch64-unknown-linux-gnu",
             Arch::Riscv64 => "riscv64gc-unknown-linux-gnu",
             Arch::Arm | Arch::Riscv32 => return Err(fail("32-bit instruction sets have none".to_string())),
+            Arch::Portable => return Err(fail("kernels are interpreted".to_string())),
         };
         let missing = target.features.missing(required(target.arch));
         if !missing.is_empty() {
@@ -66,6 +67,11 @@ impl Isa {
 
     pub(super) fn target(&self) -> &dyn TargetIsa {
         &*self.isa
+    }
+
+    /// The description itself, for modules of several functions.
+    pub(crate) fn shared(&self) -> OwnedTargetIsa {
+        self.isa.clone()
     }
 
     pub(super) fn caps(&self) -> &Caps {
@@ -124,6 +130,6 @@ fn flags(arch: Arch) -> &'static [(Features, &'static [&'static str])] {
             (riscv::ZFA, &["has_zfa"]),
             (riscv::ZVBB, &["has_zvbb"]),
         ],
-        Arch::Arm | Arch::Riscv32 => &[],
+        Arch::Arm | Arch::Riscv32 | Arch::Portable => &[],
     }
 }

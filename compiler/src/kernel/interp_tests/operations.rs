@@ -1,6 +1,7 @@
 //! Single operations against their definition, and built kernels against single operations.
 
 use super::*;
+use crate::kernel::ir::Kernel;
 
 /// Bit patterns at the edges of a type.
 fn edges(elem: DType) -> Vec<u64> {

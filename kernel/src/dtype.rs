@@ -3,7 +3,7 @@
 use core::fmt;
 
 /// The element type of a tensor or of a scalar expression.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 pub enum DType {
     /// One byte, 0 or 1.
     Bool,

@@ -2,9 +2,9 @@
 
 mod operations;
 
-use super::*;
 use crate::dtype::DType;
 use crate::kernel::builder::Builder;
+use crate::kernel::interp::*;
 use crate::kernel::ir::{Access, BinOp, Buf, BufParam, Cmp, Horizontal, Op, Reg, Type, UnOp};
 use crate::kernel::scalar;
 use crate::kernel::text::parse;

@@ -1,10 +1,14 @@
 //! Flattens a kernel into instructions on slots.
 
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
 use super::lanes::{self, Args, Exec};
 use super::memory::Width;
 use crate::dtype::DType;
-use crate::kernel::ir::{Imm, Kernel, Op, Reg, Stmt, Var};
-use crate::kernel::verify::{Invalid, verify};
+use crate::ir::{Imm, Kernel, Op, Reg, Stmt, Var};
+use crate::verify::{Invalid, verify};
 
 /// An instruction. `u32` fields name slots, or instructions where said so.
 #[derive(Clone, Debug)]
@@ -122,19 +126,27 @@ pub struct Program {
 impl Program {
     /// Verifies and flattens a kernel.
     pub fn new(kernel: &Kernel) -> Result<Program, Invalid> {
-        Program::compile(kernel, true)
+        Program::compile(kernel, true, MAX_SLOTS)
     }
 
     /// As [`Program::new`], but `fma` rounds the product, as on targets without the instruction.
     pub fn without_fused_fma(kernel: &Kernel) -> Result<Program, Invalid> {
-        Program::compile(kernel, false)
+        Program::compile(kernel, false, MAX_SLOTS)
     }
 
-    fn compile(kernel: &Kernel, fused: bool) -> Result<Program, Invalid> {
+    /// As [`Program::without_fused_fma`], for a kernel that nobody vouches for: one that takes more than `slots` slots is
+    /// refused. Without the instruction everywhere, results are the same on all processors, and it is not slow on those that
+    /// lack it.
+    pub fn within(kernel: &Kernel, slots: usize) -> Result<Program, Invalid> {
+        Program::compile(kernel, false, slots.min(MAX_SLOTS))
+    }
+
+    fn compile(kernel: &Kernel, fused: bool, most: usize) -> Result<Program, Invalid> {
         verify(kernel)?;
         let mut flat = Flatten {
             kernel,
             fused,
+            most,
             slots: vec![u32::MAX; kernel.regs.len()],
             var_slots: Vec::with_capacity(kernel.vars.len()),
             scratch: 0,
@@ -145,11 +157,7 @@ impl Program {
                 scalar_slots: Vec::new(),
                 tile_lo: Vec::new(),
                 tile_hi: Vec::new(),
-                bufs: kernel
-                    .bufs
-                    .iter()
-                    .map(|buf| (buf.dtype, buf.access == crate::kernel::ir::Access::Write))
-                    .collect(),
+                bufs: kernel.bufs.iter().map(|buf| (buf.dtype, buf.access == crate::ir::Access::Write)).collect(),
                 scalars: kernel.scalars,
             },
         };
@@ -166,6 +174,8 @@ impl Program {
 struct Flatten<'a> {
     kernel: &'a Kernel,
     fused: bool,
+    /// Most slots.
+    most: usize,
     /// First slot of each register, `u32::MAX` where not defined yet.
     slots: Vec<u32>,
     var_slots: Vec<u32>,
@@ -195,8 +205,8 @@ impl Flatten<'_> {
     fn fresh(&mut self, lanes: u16) -> Flat<u32> {
         let slot = self.out.image.len();
         let end = slot + lanes as usize;
-        if end > MAX_SLOTS {
-            return Err(format!("registers have more than {MAX_SLOTS} lanes in all"));
+        if end > self.most {
+            return Err(format!("registers have more than {} lanes in all", self.most));
         }
         self.out.image.resize(end, 0);
         Ok(slot as u32)
@@ -354,7 +364,7 @@ impl Flatten<'_> {
             Op::TileHi => self.out.tile_hi.push(d),
             Op::Un(un, a) => self.exec(lanes::un(*un, self.elem(*a)), args(self.slot(*a), 0, 0))?,
             Op::Bin(bin, x, y) => {
-                use crate::kernel::ir::BinOp::{Add, Mul};
+                use crate::ir::BinOp::{Add, Mul};
                 let (elem, a, b) = (self.elem(*x), self.slot(*x), self.slot(*y));
                 match (bin, elem, n) {
                     (Add, DType::I64, 1) => self.out.code.push(Ins::AddI64 { d, a, b }),

@@ -2,6 +2,8 @@
 
 use super::ir::{BinOp, BufParam, Cmp, Op, Reg, Type, UnOp, Var};
 use crate::dtype::DType;
+use alloc::format;
+use alloc::string::{String, ToString};
 
 impl Type {
     /// A scalar type.
@@ -85,14 +87,18 @@ pub fn map_operands(op: &mut Op, mut f: impl FnMut(Reg) -> Reg) {
 }
 
 /// What the typing rules need to know of a kernel.
-pub(crate) struct Env<'a> {
-    pub(crate) bufs: &'a [BufParam],
-    pub(crate) scalars: u32,
-    pub(crate) vars: &'a [Type],
+#[derive(Clone, Copy, Debug)]
+pub struct Env<'a> {
+    /// Buffer parameters.
+    pub bufs: &'a [BufParam],
+    /// Number of scalar parameters.
+    pub scalars: u32,
+    /// Types of variables.
+    pub vars: &'a [Type],
 }
 
 /// The result type of an operation, or why the operation is wrong. `reg` gives the type of an operand.
-pub(crate) fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Type, String>) -> Result<Type, String> {
+pub fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Type, String>) -> Result<Type, String> {
     match op {
         Op::Const(imm, lanes) => {
             let ty = check(Type::vector(imm.elem, *lanes))?;
@@ -204,15 +210,18 @@ pub(crate) fn result_type(env: &Env<'_>, op: &Op, reg: &dyn Fn(Reg) -> Result<Ty
     }
 }
 
-pub(crate) fn var_type(env: &Env<'_>, var: Var) -> Result<Type, String> {
+/// The type of a variable.
+pub fn var_type(env: &Env<'_>, var: Var) -> Result<Type, String> {
     env.vars.get(var.0 as usize).copied().ok_or_else(|| format!("no variable v{}", var.0))
 }
 
-pub(crate) fn index_type(ty: Type) -> Result<(), String> {
+/// Whether a register of this type can be an index or a bound.
+pub fn index_type(ty: Type) -> Result<(), String> {
     if ty == Type::scalar(DType::I64) { Ok(()) } else { Err(format!("an index or a bound must be i64, not {ty}")) }
 }
 
-pub(crate) fn cond_type(ty: Type) -> Result<(), String> {
+/// Whether a register of this type can be a condition.
+pub fn cond_type(ty: Type) -> Result<(), String> {
     if ty == Type::scalar(DType::Bool) { Ok(()) } else { Err(format!("a condition must be bool, not {ty}")) }
 }
 

@@ -1,32 +1,31 @@
 //! The interpreter: the meaning of the kernel IR, the compiler's folder of constants, and the oracle of its back ends.
 //!
 //! A kernel is flattened once into instructions on 64-bit slots, one per lane; constants are in place before the first
-//! instruction, and extracted lanes and bitcasts cost nothing. Nothing is allocated while it runs. Every access is checked;
-//! no kernel, whatever its contents, makes the interpreter panic or run longer than its budget.
+//! instruction, and extracted lanes and bitcasts cost nothing. Nothing is allocated while it runs in lent slots. Every access
+//! is checked; no kernel, whatever its contents, makes the interpreter panic or run longer than its budget.
 
 mod compile;
 mod lanes;
 mod memory;
-#[cfg(test)]
-mod tests;
 
 pub use compile::Program;
-pub use memory::Memory;
 use memory::Width;
+pub use memory::{Buffers, Memory};
+
+use alloc::vec;
 
 use super::ir::Kernel;
 use super::verify::Invalid;
 use compile::Ins;
-use std::ops::Range;
+use core::fmt;
+use core::ops::Range;
 
 /// Why a run ended early.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trap {
     /// The kernel breaks a rule of the IR.
-    #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(Invalid),
     /// Wrong number of buffers.
-    #[error("{given} buffers given to a kernel with {needed}")]
     BufferCount {
         /// Buffers given.
         given: usize,
@@ -34,7 +33,6 @@ pub enum Trap {
         needed: usize,
     },
     /// Wrong number of scalars.
-    #[error("{given} scalars given to a kernel with {needed}")]
     ScalarCount {
         /// Scalars given.
         given: usize,
@@ -42,13 +40,16 @@ pub enum Trap {
         needed: usize,
     },
     /// A parameter that is written was given memory that cannot be.
-    #[error("b{buf} is written, but its memory is read-only")]
     ReadOnly {
         /// The buffer parameter.
         buf: usize,
     },
+    /// Too few slots were lent.
+    Slots {
+        /// Slots that the kernel takes.
+        needed: usize,
+    },
     /// A load or store outside its buffer.
-    #[error("{lanes} elements at index {index} of b{buf}, which has {len}")]
     OutOfBounds {
         /// The buffer parameter.
         buf: usize,
@@ -60,9 +61,32 @@ pub enum Trap {
         len: usize,
     },
     /// The budget of steps is used up.
-    #[error("more steps than allowed")]
     Steps,
 }
+
+impl From<Invalid> for Trap {
+    fn from(invalid: Invalid) -> Trap {
+        Trap::Invalid(invalid)
+    }
+}
+
+impl fmt::Display for Trap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trap::Invalid(invalid) => invalid.fmt(f),
+            Trap::BufferCount { given, needed } => write!(f, "{given} buffers given to a kernel with {needed}"),
+            Trap::ScalarCount { given, needed } => write!(f, "{given} scalars given to a kernel with {needed}"),
+            Trap::ReadOnly { buf } => write!(f, "b{buf} is written, but its memory is read-only"),
+            Trap::Slots { needed } => write!(f, "the kernel takes {needed} slots"),
+            Trap::OutOfBounds { buf, index, lanes, len } => {
+                write!(f, "{lanes} elements at index {index} of b{buf}, which has {len}")
+            }
+            Trap::Steps => f.write_str("more steps than allowed"),
+        }
+    }
+}
+
+impl core::error::Error for Trap {}
 
 /// Verifies and runs a kernel on the units `tile` of its work, and gives its status. `steps` bounds the work: a step is an
 /// instruction on one lane, counted per iteration of a loop.
@@ -78,18 +102,46 @@ pub fn run(
 
 impl Program {
     /// Runs the kernel; see [`run`].
-    pub fn run(&self, bufs: &mut [Memory<'_>], scalars: &[i64], tile: Range<i64>, mut steps: u64) -> Result<u32, Trap> {
+    pub fn run(&self, bufs: &mut [Memory<'_>], scalars: &[i64], tile: Range<i64>, steps: u64) -> Result<u32, Trap> {
         if bufs.len() != self.bufs.len() {
             return Err(Trap::BufferCount { given: bufs.len(), needed: self.bufs.len() });
-        }
-        if scalars.len() != self.scalars as usize {
-            return Err(Trap::ScalarCount { given: scalars.len(), needed: self.scalars as usize });
         }
         let written = |(memory, (_, write)): (&Memory<'_>, &(_, bool))| *write && matches!(memory, Memory::Read(_));
         if let Some(buf) = bufs.iter().zip(&self.bufs).position(written) {
             return Err(Trap::ReadOnly { buf });
         }
-        let mut slots = self.image.clone();
+        self.run_in(&mut vec![0; self.slots()], bufs, scalars, tile, steps)
+    }
+
+    /// Slots that a run takes.
+    pub fn slots(&self) -> usize {
+        self.image.len()
+    }
+
+    /// Whether each buffer parameter is written, in their order.
+    pub fn written(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
+        self.bufs.iter().map(|(_, written)| *written)
+    }
+
+    /// Number of scalar parameters.
+    pub fn scalars(&self) -> u32 {
+        self.scalars
+    }
+
+    /// Runs the kernel in slots that are lent, of which [`slots`](Program::slots) are needed; what they hold does not matter.
+    pub fn run_in(
+        &self,
+        slots: &mut [u64],
+        bufs: &mut (impl Buffers + ?Sized),
+        scalars: &[i64],
+        tile: Range<i64>,
+        mut steps: u64,
+    ) -> Result<u32, Trap> {
+        if scalars.len() != self.scalars as usize {
+            return Err(Trap::ScalarCount { given: scalars.len(), needed: self.scalars as usize });
+        }
+        let slots = slots.get_mut(..self.image.len()).ok_or(Trap::Slots { needed: self.image.len() })?;
+        slots.copy_from_slice(&self.image);
         for (scalar, slot) in &self.scalar_slots {
             slots[*slot as usize] = scalars[*scalar as usize] as u64;
         }
@@ -125,7 +177,7 @@ impl Program {
                 Ins::Load { width, buf, index, disp, d, n } => {
                     let index = (s[*index as usize] as i64).wrapping_add(*disp);
                     let n = *n as usize;
-                    let bytes = bufs[*buf as usize].bytes();
+                    let bytes = bufs.read(*buf as usize);
                     match within(bytes.len(), width.size(), index, n) {
                         Some(at) => width.load(&bytes[at], &mut s[*d as usize..][..n]),
                         None => return Err(outside(*buf, bytes.len() / width.size(), index, n)),
@@ -134,7 +186,7 @@ impl Program {
                 Ins::Words { buf, index, disp, d, n } => {
                     let index = (s[*index as usize] as i64).wrapping_add(*disp);
                     let n = *n as usize;
-                    let bytes = bufs[*buf as usize].bytes();
+                    let bytes = bufs.read(*buf as usize);
                     match within(bytes.len(), 1, index, 4 * n) {
                         Some(at) => Width::B4.load(&bytes[at], &mut s[*d as usize..][..n]),
                         None => return Err(outside(*buf, bytes.len(), index, 4 * n)),
@@ -143,9 +195,7 @@ impl Program {
                 Ins::Store { width, buf, index, disp, a, n } => {
                     let index = (s[*index as usize] as i64).wrapping_add(*disp);
                     let n = *n as usize;
-                    let Memory::Write(bytes) = &mut bufs[*buf as usize] else {
-                        return Err(Trap::ReadOnly { buf: *buf as usize });
-                    };
+                    let bytes = bufs.write(*buf as usize).ok_or(Trap::ReadOnly { buf: *buf as usize })?;
                     match within(bytes.len(), width.size(), index, n) {
                         Some(at) => width.store(&mut bytes[at], &s[*a as usize..][..n]),
                         None => return Err(outside(*buf, bytes.len() / width.size(), index, n)),

@@ -7,12 +7,15 @@
 //! Every operation has one meaning, given by the interpreter (`interp`), for scalars and lane by lane for vectors.
 
 use crate::dtype::DType;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
 
 /// A value type: an element type and a number of lanes (1 is a scalar). `Bool` lanes are masks.
 ///
 /// `F16` and `BF16` never appear as register types: loads and stores of such buffers convert from and to `F32`
 /// (round to nearest even).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Type {
     /// Element type.
     pub elem: DType,
@@ -21,19 +24,19 @@ pub struct Type {
 }
 
 /// A register: assigned once.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Reg(pub u32);
 
 /// A mutable variable of a fixed type (an accumulator, a running maximum, a search position).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Var(pub u32);
 
 /// Index of a buffer parameter.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Buf(pub u32);
 
 /// How a kernel uses a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Access {
     /// Only loaded from. May alias other read buffers.
     Read,
@@ -42,7 +45,7 @@ pub enum Access {
 }
 
 /// A buffer parameter.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct BufParam {
     /// Element type in memory.
     pub dtype: DType,
@@ -51,7 +54,7 @@ pub struct BufParam {
 }
 
 /// One-operand operations. Floats unless said otherwise; integer `Neg` wraps, `Abs` of the minimum wraps.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum UnOp {
     /// Negation (ints wrap).
     Neg,
@@ -74,7 +77,7 @@ pub enum UnOp {
 }
 
 /// Two-operand operations on operands of one type.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum BinOp {
     /// Sum; ints wrap.
     Add,
@@ -104,7 +107,7 @@ pub enum BinOp {
 }
 
 /// Comparisons; floats are ordered except `Ne`, which is true when either side is NaN.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Cmp {
     /// Equal.
     Eq,
@@ -121,7 +124,7 @@ pub enum Cmp {
 }
 
 /// Horizontal reductions of a vector to a scalar.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Horizontal {
     /// Sum, pairwise: lane i with lane i + n/2, and so on. Where a count is odd, the last lane waits until the others are
     /// one, and is added then: of three lanes `(a + b) + c`, of seven `(((a + d) + (b + e)) + (c + f)) + g`.
@@ -135,7 +138,7 @@ pub enum Horizontal {
 }
 
 /// What the lanes of the factors of an [`Op::Dot`] hold.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Dot {
     /// Four unsigned bytes of the first factor, four signed bytes of the second.
     Bytes,
@@ -144,7 +147,7 @@ pub enum Dot {
 }
 
 /// A constant, held as bits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Imm {
     /// Type of the scalar.
     pub elem: DType,
@@ -153,7 +156,7 @@ pub struct Imm {
 }
 
 /// What computes a register.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum Op {
     /// A constant, the same in every lane.
     Const(Imm, u16),

@@ -2,7 +2,7 @@
 
 use super::{BIN_OPS, CMPS, DOTS, HORIZONTALS, UN_OPS, word_of};
 use crate::dtype::DType;
-use crate::kernel::ir::{Access, Buf, Imm, Kernel, Op, Reg, Stmt};
+use crate::ir::{Access, Buf, Imm, Kernel, Op, Reg, Stmt};
 use std::fmt::{self, Display, Formatter};
 
 impl Display for Kernel {
@@ -140,6 +140,6 @@ fn constant(f: &mut Formatter<'_>, imm: Imm) -> fmt::Result {
         DType::F32 | DType::F64 => write!(f, "nan:{:#x}", imm.bits),
         DType::F16 | DType::BF16 | DType::Bool => write!(f, "{}", imm.bits),
         DType::U64 => write!(f, "{}", imm.bits),
-        elem => write!(f, "{}", crate::kernel::scalar::to_i64(elem, imm.bits)),
+        elem => write!(f, "{}", crate::scalar::to_i64(elem, imm.bits)),
     }
 }

@@ -6,14 +6,16 @@
 use super::ir::{Access, Buf, Kernel, Op, Reg, Stmt, Type, Var};
 use super::types::{Env, cond_type, index_type, result_type, var_type};
 use crate::dtype::DType;
-use std::fmt::Write as _;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use alloc::{format, vec};
+use core::fmt::{self, Write as _};
 
 /// Deepest nesting of blocks that is accepted, so that recursion over statements is bounded.
 pub const MAX_DEPTH: usize = 128;
 
 /// What is wrong with a kernel, and where.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("kernel {kernel}: at {path}: {reason}")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Invalid {
     /// The kernel's name.
     pub kernel: String,
@@ -22,6 +24,14 @@ pub struct Invalid {
     /// The rule that is broken.
     pub reason: String,
 }
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel {}: at {}: {}", self.kernel, self.path, self.reason)
+    }
+}
+
+impl core::error::Error for Invalid {}
 
 /// Checks a whole kernel.
 pub fn verify(kernel: &Kernel) -> Result<(), Invalid> {
@@ -184,10 +194,10 @@ impl Check<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "text"))]
 mod tests {
     use super::*;
-    use crate::kernel::text::parse;
+    use crate::text::parse;
 
     fn reject(body: &str, path: &str, reason: &str) {
         let text = format!("kernel \"k\" {{ b0: read f32 b1: write f16 scalars 1 v0: f32 {body} }}");

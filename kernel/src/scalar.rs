@@ -118,7 +118,7 @@ int_lane!(u32, u32, |x| x, |_| 0);
 int_lane!(u64, u64, |x| x, |_| 0);
 
 macro_rules! float_lane {
-    ($t:ty, $u:ty) => {
+    ($t:ty, $u:ty, $math:ident) => {
         impl Lane for $t {
             #[inline(always)]
             fn from_bits(bits: u64) -> Self {
@@ -174,34 +174,70 @@ macro_rules! float_lane {
         impl FloatLane for $t {
             #[inline(always)]
             fn sqrt(self) -> Self {
-                <$t>::sqrt(self)
+                $math::sqrt(self)
             }
             #[inline(always)]
             fn floor(self) -> Self {
-                <$t>::floor(self)
+                $math::floor(self)
             }
             #[inline(always)]
             fn ceil(self) -> Self {
-                <$t>::ceil(self)
+                $math::ceil(self)
             }
             #[inline(always)]
             fn trunc(self) -> Self {
-                <$t>::trunc(self)
+                $math::trunc(self)
             }
             #[inline(always)]
             fn round(self) -> Self {
-                self.round_ties_even()
+                $math::round(self)
             }
             #[inline(always)]
             fn fma(self, b: Self, c: Self) -> Self {
-                self.mul_add(b, c)
+                $math::fma(self, b, c)
             }
         }
     };
 }
 
-float_lane!(f32, u32);
-float_lane!(f64, u64);
+/// Functions of a float type that `core` does not have, all exact or rounded once.
+macro_rules! math {
+    ($name:ident, $t:ty, $sqrt:ident, $floor:ident, $ceil:ident, $trunc:ident, $round:ident, $fma:ident) => {
+        #[cfg(feature = "std")]
+        mod $name {
+            pub(super) fn sqrt(x: $t) -> $t {
+                x.sqrt()
+            }
+            pub(super) fn floor(x: $t) -> $t {
+                x.floor()
+            }
+            pub(super) fn ceil(x: $t) -> $t {
+                x.ceil()
+            }
+            pub(super) fn trunc(x: $t) -> $t {
+                x.trunc()
+            }
+            pub(super) fn round(x: $t) -> $t {
+                x.round_ties_even()
+            }
+            pub(super) fn fma(a: $t, b: $t, c: $t) -> $t {
+                a.mul_add(b, c)
+            }
+        }
+        #[cfg(not(feature = "std"))]
+        mod $name {
+            pub(super) use libm::{
+                $ceil as ceil, $floor as floor, $fma as fma, $round as round, $sqrt as sqrt, $trunc as trunc,
+            };
+        }
+    };
+}
+
+math!(single, f32, sqrtf, floorf, ceilf, truncf, roundevenf, fmaf);
+math!(double, f64, sqrt, floor, ceil, trunc, roundeven, fma);
+
+float_lane!(f32, u32, single);
+float_lane!(f64, u64, double);
 
 fn un_num<T: Lane>(op: UnOp, a: T) -> Option<T> {
     match op {

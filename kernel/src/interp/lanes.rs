@@ -1,8 +1,8 @@
 //! One function per operation and element type, over lanes in slots.
 
 use crate::dtype::DType;
-use crate::kernel::ir::{BinOp, Cmp, Dot, Horizontal, UnOp};
-use crate::kernel::scalar::{self, FloatLane, IntLane, Lane};
+use crate::ir::{BinOp, Cmp, Dot, Horizontal, UnOp};
+use crate::scalar::{self, FloatLane, IntLane, Lane};
 
 /// Slots of an instruction: destination, up to three sources, number of lanes.
 #[derive(Clone, Copy, Debug)]

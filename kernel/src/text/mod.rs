@@ -32,14 +32,21 @@ pub use parse::parse;
 use super::ir::{BinOp, Cmp, Dot, Horizontal, UnOp};
 
 /// A syntax error.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("line {line}: {reason}")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SyntaxError {
     /// Line, from 1.
     pub line: usize,
     /// What was expected or is wrong.
     pub reason: String,
 }
+
+impl std::fmt::Display for SyntaxError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+impl std::error::Error for SyntaxError {}
 
 const UN_OPS: [(UnOp, &str); 9] = [
     (UnOp::Neg, "neg"),
@@ -84,12 +91,12 @@ fn op_of<T: Copy>(table: &[(T, &'static str)], word: &str) -> Option<T> {
     table.iter().find(|(_, entry)| *entry == word).map(|(op, _)| *op)
 }
 
-#[cfg(test)]
-pub(crate) fn un_ops() -> [(UnOp, &'static str); 9] {
+/// Operations of one operand, with their words.
+pub fn un_ops() -> [(UnOp, &'static str); 9] {
     UN_OPS
 }
 
-#[cfg(test)]
-pub(crate) fn bin_ops() -> [(BinOp, &'static str); 12] {
+/// Operations of two operands, with their words.
+pub fn bin_ops() -> [(BinOp, &'static str); 12] {
     BIN_OPS
 }

@@ -13,11 +13,28 @@ pub enum Memory<'a> {
     Write(&'a mut [u8]),
 }
 
-impl Memory<'_> {
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            Memory::Read(bytes) => bytes,
-            Memory::Write(bytes) => bytes,
+/// The buffers of a call, by number of the parameter.
+pub trait Buffers {
+    /// What a buffer holds; nothing if there is no such buffer.
+    fn read(&self, buf: usize) -> &[u8];
+
+    /// A buffer that may be written.
+    fn write(&mut self, buf: usize) -> Option<&mut [u8]>;
+}
+
+impl Buffers for [Memory<'_>] {
+    fn read(&self, buf: usize) -> &[u8] {
+        match self.get(buf) {
+            Some(Memory::Read(bytes)) => bytes,
+            Some(Memory::Write(bytes)) => bytes,
+            None => &[],
+        }
+    }
+
+    fn write(&mut self, buf: usize) -> Option<&mut [u8]> {
+        match self.get_mut(buf) {
+            Some(Memory::Write(bytes)) => Some(bytes),
+            _ => None,
         }
     }
 }

@@ -3,12 +3,12 @@
 use super::lex::{Token, tokens};
 use super::{BIN_OPS, CMPS, DOTS, HORIZONTALS, SyntaxError, UN_OPS, op_of};
 use crate::dtype::DType;
-use crate::kernel::ir::{Access, Buf, BufParam, Imm, Kernel, Op, Reg, Stmt, Type, Var};
-use crate::kernel::scalar;
-use crate::kernel::verify::MAX_DEPTH;
+use crate::ir::{Access, Buf, BufParam, Imm, Kernel, Op, Reg, Stmt, Type, Var};
+use crate::scalar;
+use crate::verify::MAX_DEPTH;
 use std::collections::BTreeMap;
 
-/// Reads one kernel. The result may break rules that [`verify`](crate::kernel::verify::verify) checks.
+/// Reads one kernel. The result may break rules that [`verify`](crate::verify::verify) checks.
 pub fn parse(text: &str) -> Result<Kernel, SyntaxError> {
     let mut parser = Parser { tokens: tokens(text)?, at: 0, types: BTreeMap::new(), depth: 0 };
     let kernel = parser.kernel()?;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::dtype::DType;
-use crate::kernel::ir::{Buf, Imm, Op, Reg, Stmt, Type, Var};
-use crate::kernel::verify::verify;
+use crate::ir::{Buf, Imm, Op, Reg, Stmt, Type, Var};
+use crate::verify::verify;
 
 /// One of everything.
 const SAMPLE: &str = r#"kernel "a \"b\" \\ c\nd" tiled {
