@@ -50,7 +50,10 @@ def core():
             if section:
                 total += int(section[2], 16)
         support = 0
-        for line in run("nm", "-SC", program).splitlines():
+        symbols = run("nm", "-SC", program)
+        if "panicking" in symbols:
+            sys.exit(f"footprint.py: {name}: something in it can panic")
+        for line in symbols.splitlines():
             fields = line.split(maxsplit=3)
             if len(fields) == 4 and fields[2] in "tTwW" and SUPPORT.search(fields[3]):
                 support += int(fields[1], 16)

@@ -148,7 +148,9 @@ fn compress(chain: &Words, block: &mut [u32; 16], counter: u64, bytes: u32, flag
             }
         }
         for (at, words) in MIXED.iter().zip(block.chunks_exact(2)) {
-            let [a, b, c, d] = at.map(|i| usize::from(i & 15));
+            let [a, b, c, d] = *at;
+            // Masked where they are used: the compiler sees that none is out of range.
+            let [a, b, c, d] = [(a & 15) as usize, (b & 15) as usize, (c & 15) as usize, (d & 15) as usize];
             let &[x, y] = words else { continue };
             for (m, [r, q]) in [(x, [16, 12]), (y, [8, 7])] {
                 s[a] = s[a].wrapping_add(s[b]).wrapping_add(m);
