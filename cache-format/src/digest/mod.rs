@@ -1,6 +1,7 @@
 //! BLAKE3, in parts.
 //!
-//! With feature `alloc` it is the crate `blake3`, which is fast. Without, it is [`small`]: a sixth of its code, for firmware.
+//! With feature `alloc` it is the crate `blake3`, which is fast. Without, it is a small one of our own: a fifth of its code, for
+//! firmware.
 
 use crate::Digest;
 
