@@ -64,10 +64,11 @@ impl Features {
         }
     }
 
-    /// Reads names joined by `+` (blanks around them allowed); the empty text is the empty set. Nothing is implied.
+    /// Reads names joined by `+` (blanks around them allowed); the empty text is the empty set, and so is `none`. Nothing
+    /// is implied.
     pub fn parse(arch: Arch, text: &str) -> Result<Features, UnknownFeature<'_>> {
         let mut set = Features::NONE;
-        if text.trim().is_empty() {
+        if matches!(text.trim(), "" | "none") {
             return Ok(set);
         }
         for name in text.split('+') {
