@@ -42,6 +42,8 @@ fn equals_the_reference(name: &str) -> Result<()> {
     let case = Case::load(name)?;
     let packed = pack(&case, &[])?;
     assert_eq!(packed.summary.splits_after, 0, "{name}:\n{}", packed.report);
+    let (arena, least) = (packed.summary.arena_bytes, packed.summary.arena_floor);
+    assert!(arena <= least + least / 20, "{name}: an arena of {arena} bytes, where {least} are needed at once");
     check_all(&case, &open(&packed)?, &(0..case.sets).collect::<Vec<_>>())
 }
 
