@@ -41,8 +41,11 @@ impl Known {
         serde_json::from_str(&text).ok().filter(|k: &Known| k.version == own.version).unwrap_or(own)
     }
 
+    /// Adds them to what another process may have written since.
     fn write(&self, dir: &Path) -> Result<(), HostError> {
-        let text = serde_json::to_string_pretty(self).expect("strings and numbers");
+        let mut all = Known::read(dir);
+        all.choices.extend(self.choices.iter().map(|(key, n)| (key.clone(), *n)));
+        let text = serde_json::to_string_pretty(&all).expect("strings and numbers");
         host::store(dir, &dir.join(FILE), text.as_bytes()).map_err(|e| HostError::Io(dir.join(FILE), e))
     }
 }
@@ -76,8 +79,12 @@ pub fn pack(model: &Path, options: &Options, dir: &Path, progress: Progress<'_>)
         pack::pack(module.clone(), loaded.content_digest, &options, progress).map_err(HostError::Pack)
     };
     let first = make(&known.choices, progress)?;
-    let open: BTreeMap<&str, &Tunable> =
-        first.tunables.iter().filter(|t| !known.choices.contains_key(&t.key)).map(|t| (t.key.as_str(), t)).collect();
+    let open: BTreeMap<&str, &Tunable> = first
+        .tunables
+        .iter()
+        .filter(|t| known.choices.get(&t.key).is_none_or(|n| *n >= t.choices))
+        .map(|t| (t.key.as_str(), t))
+        .collect();
     let most = open.values().map(|t| t.choices).max().unwrap_or(0);
     // By key, the time with each choice.
     let mut times: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -103,7 +110,9 @@ pub fn pack(model: &Path, options: &Options, dir: &Path, progress: Progress<'_>)
     if times.is_empty() {
         return Ok((first, tuned));
     }
-    known.write(dir)?;
+    if let Err(e) = known.write(dir) {
+        log::warn!("measured schedules are not kept: {e}");
+    }
     Ok((make(&known.choices, progress)?, tuned))
 }
 

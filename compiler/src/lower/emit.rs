@@ -327,7 +327,20 @@ impl<'a> Emit<'a> {
             let (r, lanes) = (*r, self.lanes());
             return if self.b.ty(r).lanes == lanes { r } else { self.b.splat(r, lanes) };
         }
-        let shape = &self.program.tensor(t).shape;
+        let tensor = self.program.tensor(t);
+        if tensor.shape.iter().any(|d| d.as_const() == Some(0)) {
+            // It has no element: a choice around the load leads elsewhere, perhaps after both sides are computed.
+            let ty = ir::Type::vector(tensor.dtype.compute(), self.lanes());
+            return match ty.elem {
+                DType::Bool => {
+                    let no = self.b.bool(false);
+                    self.b.splat(no, ty.lanes)
+                }
+                elem if elem.is_float() => self.b.float(ty, 0.0),
+                _ => self.b.int(ty, 0),
+            };
+        }
+        let shape = &tensor.shape;
         // Loads come either by axes or already as row-major positions.
         let flat = if index.len() == 1 && shape.len() != 1 { index[0] } else { flatten(shape, index) };
         let buf = self.tensor_buf(t, Access::Read);

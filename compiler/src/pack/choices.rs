@@ -38,7 +38,7 @@ impl Found {
             return first;
         }
         let key = digest(&first.kernel, &format!("{cpu:?}"));
-        let choice = choices.get(&key).copied().unwrap_or(0);
+        let choice = choices.get(&key).copied().filter(|n| *n < count).unwrap_or(0);
         let chosen = if choice == 0 { first } else { lower_contraction(p, cpu, u, choice).unwrap_or(first) };
         self.0.insert(digest(&chosen.kernel, ""), (key, count));
         chosen

@@ -190,12 +190,17 @@ impl Gen<'_> {
             let l_reg = self.e.b.i64(l);
             let away = self.e.b.mul(step, l_reg);
             let at = self.e.b.add(first, away);
-            if self.form.words() == 1 {
+            if self.form.words() == 1 && apart == Int::new(1) {
                 let word = self.word(buf, at, 0, count);
                 self.e.b.store(to, into, places[0] + l, word);
                 continue;
             }
-            let parts: Vec<Reg> = (0..count).map(|j| self.e.b.load(buf, at, j, 1)).collect();
+            let mut parts = vec![];
+            for j in 0..count {
+                let index = self.e.int(flat + apart * j);
+                let index = self.e.b.add(index, away);
+                parts.push(self.e.b.load(buf, index, 0, 1));
+            }
             for (word, place) in self.together(&parts).into_iter().zip(places) {
                 self.e.b.store(to, into, place + l, word);
             }

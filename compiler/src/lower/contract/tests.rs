@@ -270,13 +270,17 @@ fn products_of_other_float_types() {
 fn products_of_bytes_are_exact() {
     // Extreme values, so that a float sum over all terms would round.
     for (ta, tb) in [(DType::U8, DType::I8), (DType::I8, DType::U8), (DType::I8, DType::I8), (DType::U8, DType::U8)] {
-        for (m, k, n, constant, transposed) in [
-            (7, 9, 11, true, false),
-            (40, 530, 10, true, true),
-            (3, 1100, 9, false, false),
-            (5, 1037, 6, true, false),
-            (4, 40, 6, false, true),
-            (2, 600, 3, false, true),
+        // The last is the distance between columns.
+        for (m, k, n, constant, transposed, apart) in [
+            (7, 9, 11, true, false, 1),
+            (40, 530, 10, true, true, 1),
+            (3, 1100, 9, false, false, 1),
+            (5, 1037, 6, true, false, 1),
+            (4, 40, 6, false, true, 1),
+            (2, 600, 3, false, true, 1),
+            (3, 7, 20, false, false, 2),
+            (5, 40, 35, false, false, 3),
+            (4, 9, 6, false, true, 2),
         ] {
             let mut cx = Cx::new();
             let extreme = |dtype: DType, count: usize, seed: u64| -> Vec<f32> {
@@ -284,13 +288,14 @@ fn products_of_bytes_are_exact() {
                 let top = if dtype == DType::U8 { 255.0 } else { -128.0 };
                 v.map(|x| if x > -2.0 { top } else { x.abs() }).collect()
             };
-            let (a, b) = (extreme(ta, m * k, 1), extreme(tb, k * n, 2));
+            let (a, b) = (extreme(ta, m * k, 1), extreme(tb, k * n * apart, 2));
             let ia = cx.input("a", ta, ints(&[m, k]));
-            let (d0, d1) = if transposed { (n, k) } else { (k, n) };
+            let (d0, d1) = if transposed { (n * apart, k) } else { (k, n * apart) };
             let ib =
                 if constant { cx.constant(tb, &[d0, d1], encode(tb, &b)) } else { cx.input("b", tb, ints(&[d0, d1])) };
             let sum = cx.reduce(ReduceKind::Sum, DType::I32, ints(&[m, n]), &ints(&[k]), |i, r| {
-                let at = if transposed { vec![i[1], r[0]] } else { vec![r[0], i[1]] };
+                let column = i[1] * (apart as i64) + (apart as i64 - 1);
+                let at = if transposed { vec![column, r[0]] } else { vec![r[0], column] };
                 let x = expr::cast(DType::I32, expr::load(ia, ta, vec![i[0], r[0]]));
                 expr::bin(Func2::Mul, x, expr::cast(DType::I32, expr::load(ib, tb, at)))
             });
@@ -299,7 +304,8 @@ fn products_of_bytes_are_exact() {
                 let sum = expr::load(sum, DType::I32, i.to_vec());
                 expr::bin(Func2::Rem, sum, expr::constant_i64(DType::I32, 65521))
             });
-            let at = |x: usize, j: usize| if transposed { b[j * k + x] } else { b[x * n + j] };
+            let column = |j: usize| j * apart + apart - 1;
+            let at = |x: usize, j: usize| b[if transposed { column(j) * k + x } else { x * n * apart + column(j) }];
             let all = (0..m * n).map(|e| (0..k).map(|x| a[e / n * k + x] as i32 * at(x, e % n) as i32).sum::<i32>());
             let expected: Vec<f32> = all.map(|v| (v % 65521) as f32).collect();
             let tensors = |t: TensorId| if t == ia { a.clone() } else { b.clone() };

@@ -106,3 +106,37 @@ fn a_condition_that_lanes_share_guards_loads_from_an_empty_tensor() {
     assert_eq!(end, Ok(0));
     assert_eq!(out, row);
 }
+
+/// A choice by data of which one side is an element of nothing: both sides are computed where lanes differ.
+#[test]
+fn nothing_is_loaded_from_a_tensor_that_is_empty() {
+    let mut cx = Cx::new();
+    let a = cx.input("a", DType::F32, vec![Int::new(0), Int::new(8)]);
+    let b = cx.input("b", DType::F32, vec![Int::new(8)]);
+    let y = cx.map(DType::F32, vec![Int::new(8)], |i| {
+        let b = expr::load(b, DType::F32, i.to_vec());
+        let held = expr::cmp(crate::kernel::ir::Cmp::Lt, b, expr::constant_f64(DType::F32, 5.0));
+        expr::select(held, b, expr::load(a, DType::F32, vec![Int::new(0), i[0]]))
+    });
+    let tensor = cx.program.tensor(y);
+    let crate::te::Def::Map { vars, body } = &tensor.def else { panic!("a map") };
+    let position = crate::te::cx::flatten(&tensor.shape, &crate::te::cx::index_of(vars));
+    for cpu in ["x86-64", "x86-64-v3", "x86-64-v4", "riscv64"] {
+        let stage = Stage::Store { id: y, inner: vec![], body: *body, position };
+        let cpu = graphmend_targets::lookup(cpu).expect("a preset");
+        let lowered = lower(&cx.program, &cpu, "choice", &Nest { vars: vars.clone(), stages: vec![stage] });
+        let row: Vec<u8> = (0..8).flat_map(|k| (k as f32).to_le_bytes()).collect();
+        let mut out = vec![1; 32];
+        let mut written = Some(&mut out);
+        let memory = lowered.bindings.iter().map(|binding| match binding {
+            crate::lower::Binding::Tensor(t) if *t == y => Memory::Write(written.take().expect("once")),
+            crate::lower::Binding::Tensor(t) if *t == a => Memory::Read(&[]),
+            _ => Memory::Read(&row),
+        });
+        let units = lowered.tiles.map_or(1, |n| n.as_const().expect("known"));
+        let end = interp::run(&lowered.kernel, &mut memory.collect::<Vec<_>>(), &[], 0..units, 1 << 20);
+        assert_eq!(end, Ok(0));
+        let expected: Vec<u8> = (0..8).flat_map(|k| (if k < 5 { k as f32 } else { 0.0 }).to_le_bytes()).collect();
+        assert_eq!(out, expected);
+    }
+}
