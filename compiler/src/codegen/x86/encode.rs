@@ -290,7 +290,8 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>, evex
     let signature = |mnemonic| {
         let part = |p: &Part| match p {
             Part::Reg(r) => {
-                let high = r.is_vector_register() && r.number() >= 16;
+                // Registers from 8 on, and from 16 on, need more bits.
+                let high = if r.is_vector_register() { r.number() as u8 >> 3 } else { 0 };
                 let class = if r.is_zmm() {
                     1
                 } else if r.is_ymm() {
@@ -302,9 +303,19 @@ fn assemble(opcode: Opcode, parts: &[Part], mask: Option<(Register, bool)>, evex
                 } else {
                     8 + r.size() as u8
                 };
-                (class, u8::from(high))
+                (class, high)
             }
-            Part::Mem(m) => (32, u8::from(m.is_broadcast)),
+            Part::Mem(m) => {
+                // What decides how long each form is: displacements of one byte count in units of up to 64 bytes.
+                let short = |k: u32| {
+                    let unit = 1i64 << k;
+                    m.displacement % unit == 0 && i8::try_from(m.displacement / unit).is_ok()
+                };
+                let units = (0..7).filter(|k| short(*k)).fold(0, |units, k| units | 1 << k);
+                let high = |r: Register| u8::from(r.is_gpr() && r.number() > 7);
+                let kind = 64 | high(m.base) | high(m.index) << 1 | u8::from(m.displ_size == 0) << 2;
+                (kind, u8::from(m.is_broadcast) << 7 | units)
+            }
             Part::Imm(v) => (
                 33,
                 if i8::try_from(*v).is_ok() {
@@ -449,4 +460,33 @@ fn with_parts(code: Code, immediate: OpKind, parts: &[Part], mask: Option<(Regis
         out.set_zeroing_masking(zeroing);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_form_is_taken_whatever_was_asked_for_before() {
+        let places = [0, 4, 60, 64, 100, 128, 4096, 4100, 8128, -64, -132, -8192];
+        let registers = [Register::XMM3, Register::XMM11, Register::XMM17, Register::YMM9, Register::ZMM3];
+        let check = |parts: [Part; 2]| {
+            let mnemonic = Mnemonic::Vmovups;
+            let taken = assemble(Opcode::Any(mnemonic), &parts, None, true).expect("a form");
+            let all = codes_of(mnemonic).iter().map(|code| with_parts(*code, OpKind::Immediate8, &parts, None));
+            assert_eq!(length(&taken, 2), all.filter_map(|i| length(&i, 2)).min(), "{taken}");
+        };
+        for place in places.into_iter().chain(places.into_iter().rev()) {
+            for base in [Register::RSI, Register::R11, Register::R13] {
+                for reg in registers {
+                    let mem = MemoryOperand::with_base_displ(base, place);
+                    check([Part::Reg(reg), Part::Mem(mem)]);
+                    check([Part::Mem(mem), Part::Reg(reg)]);
+                }
+            }
+        }
+        for (a, b) in [(3, 11), (11, 3), (17, 3), (3, 17), (11, 12)] {
+            check([Part::Reg(Register::XMM0 + a), Part::Reg(Register::XMM0 + b)]);
+        }
+    }
 }
