@@ -100,7 +100,8 @@ def measure_all(a):
     os.makedirs(a.out, exist_ok=True)
     quick = a.quick
     rounds = a.rounds or (2 if quick else 3)
-    bench = measure.Bench(bin, a.out, a.seconds or (0.4 if quick else 0.7))
+    device = a.bin or os.path.join(setup.ROOT, "target", "device")
+    bench = measure.Bench(bin, device, a.out, a.seconds or (0.4 if quick else 0.7))
     peers = a.peers.split(",") if a.peers else measure.LEADING + ["rten", "tract"] if quick else measure.PEERS
     if a.no_torch:
         peers = [p for p in peers if p != "torch.compile"]

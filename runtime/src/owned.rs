@@ -54,14 +54,29 @@ impl Block {
         let fail = Error::OutOfMemory { bytes };
         // Allocators get zeroed pages for nothing only at their own alignment; at a greater one they write the zeros,
         // and so touch every page. The arena is therefore aligned here, within a block that is a little larger.
-        let size = bytes.checked_add(ARENA_ALIGN).ok_or(fail)?;
+        let align = alignment(bytes);
+        let size = bytes.checked_add(align).ok_or(fail)?;
         let layout = Layout::from_size_align(size, align_of::<usize>()).map_err(|_| fail)?;
         // SAFETY: the size is not 0.
         let block = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(fail)?;
-        let skip = block.as_ptr().addr().next_multiple_of(ARENA_ALIGN) - block.as_ptr().addr();
-        // SAFETY: less than `ARENA_ALIGN`, so within the block with `bytes` behind it.
+        let skip = block.as_ptr().addr().next_multiple_of(align) - block.as_ptr().addr();
+        // SAFETY: less than `align`, so within the block with `bytes` behind it.
         let start = unsafe { block.add(skip) };
-        Ok(Block { block, layout, start, len: bytes })
+        let block = Block { block, layout, start, len: bytes };
+        #[cfg(all(feature = "std", target_os = "linux"))]
+        block.ask_for_large_pages();
+        Ok(block)
+    }
+
+    /// Has the first run touch a few large pages instead of hundreds of small ones, each of which the system must provide.
+    /// Only whole ones, so that no more memory is taken. A system that has none goes on with small ones.
+    #[cfg(all(feature = "std", target_os = "linux"))]
+    fn ask_for_large_pages(&self) {
+        let whole = self.len - self.len % LARGE_PAGE;
+        if whole > 0 {
+            // SAFETY: the range lies in the block, which this owns; the advice changes how it is provided, not what it holds.
+            unsafe { libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
+        }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -74,6 +89,14 @@ impl Block {
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
+
+/// What an arena of so many bytes is aligned to: large pages where it has whole ones.
+fn alignment(bytes: usize) -> usize {
+    if bytes >= LARGE_PAGE { LARGE_PAGE } else { ARENA_ALIGN }
+}
+
+/// Bytes of a large page, where the operating system may give some.
+const LARGE_PAGE: usize = if cfg!(all(feature = "std", target_os = "linux")) { 1 << 21 } else { usize::MAX };
 
 impl Drop for Block {
     fn drop(&mut self) {

@@ -57,8 +57,8 @@ def run(command, timeout=TIMEOUT, env=None):
 class Bench:
     """Where programs and files are, and how long to measure."""
 
-    def __init__(self, bin, out, seconds):
-        self.bin, self.out, self.seconds = bin, out, seconds
+    def __init__(self, bin, device, out, seconds):
+        self.bin, self.device, self.out, self.seconds = bin, device, out, seconds
         # By path of the model and shapes of its inputs.
         self.packed = {}
         self.work = tempfile.mkdtemp(prefix="graphmend-bench-")
@@ -192,7 +192,7 @@ class Bench:
 
     def cold(self, model, packed, count):
         """Seconds from a new process to its first output: our program and a native one with onnxruntime, by turns."""
-        ours = [self.program("graphmend-run"), "run", packed, *self.given(model)]
+        ours = [os.path.join(self.device, "graphmend-run"), "run", packed, *self.given(model)]
         theirs = [setup.native("onnxruntime"), self.job(model, 1, 1)]
         try:
             out = run(pinned([setup.native("cold"), str(count), *ours, "--", *theirs], 1))

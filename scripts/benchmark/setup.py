@@ -55,6 +55,8 @@ def build(release):
     if release:
         print("building graphmend-pack and graphmend-run", flush=True)
         subprocess.run([*cargo, "--bins"], cwd=ROOT, check=True)
+        device = ["cargo", "build", "--profile", "device", "--quiet", "--no-default-features", "--bin", "graphmend-run"]
+        subprocess.run(device, cwd=ROOT, check=True)
     print("building the native peers", flush=True)
     folder = os.path.join(ROOT, "tests", "peers")
     # One that does not build is a peer that fails on every model, and said to.

@@ -30,7 +30,7 @@ pub fn lower(p: &Program, cpu: &Cpu, name: &str, nest: &Nest) -> LoweredKernel {
             let vars: Vec<VarId> = nest.vars.iter().chain(inner).copied().collect();
             cut(*id, &vars, *body, *position, Int::new(0))
         }
-        _ => vec![(nest.clone(), Int::new(0))],
+        _ => cut_stages(nest),
     };
     let units = nest.vars.first().and_then(|v| v.extent());
     run_pieces(p, cpu, name, pieces, units, &locals)
@@ -54,13 +54,50 @@ pub fn lower_pieces(p: &Program, cpu: &Cpu, name: &str, t: TensorId, pieces: &[t
 
 /// A map's space in parts, each with where it begins along the first variable, whose range begins at `start`.
 fn cut(id: TensorId, vars: &[VarId], body: Expr, position: Int, start: Int) -> Vec<(Nest, Int)> {
-    let nests = split::pieces(vars, body).into_iter().map(|piece| {
+    let nests = split::pieces(vars, &[body], MOST_PIECES).into_iter().map(|piece| {
         let position = piece.subst_int(position);
-        let stage = Stage::Store { id, inner: vec![], body: piece.body, position };
+        let stage = Stage::Store { id, inner: vec![], body: piece.subst(body), position };
         (Nest { vars: piece.vars, stages: vec![stage] }, start + piece.start)
     });
     nests.collect()
 }
+
+/// A nest's space in parts, all stages in each: reductions over what is chosen by an outer index, as joined tensors are.
+fn cut_stages(nest: &Nest) -> Vec<(Nest, Int)> {
+    let whole = || vec![(nest.clone(), Int::new(0))];
+    // With several parts work units are the values of the first variable: these should be many.
+    let first = nest.vars.first().and_then(|v| v.extent());
+    if first.and_then(|n| n.as_const()).is_none_or(|n| n < UNITS / 4) {
+        return whole();
+    }
+    let bodies: Vec<Expr> = nest.stages.iter().flat_map(|s| parts(s).0).collect();
+    let found = split::pieces(&nest.vars, &bodies, MOST_PARTS);
+    if found.len() == 1 {
+        return whole();
+    }
+    let nests = found.into_iter().map(|piece| {
+        let each = |list: &[Expr]| list.iter().map(|e| piece.subst(*e)).collect();
+        let stages = nest.stages.iter().map(|stage| match stage.clone() {
+            Stage::Reduce { id, rvars, fold: Fold::Reduce(kind, body) } => {
+                Stage::Reduce { id, rvars, fold: Fold::Reduce(kind, piece.subst(body)) }
+            }
+            Stage::Reduce { id, rvars, fold: Fold::Ordered(init, step, result) } => {
+                Stage::Reduce { id, rvars, fold: Fold::Ordered(each(&init), each(&step), piece.subst(result)) }
+            }
+            Stage::Store { id, inner, body, position } => {
+                Stage::Store { id, inner, body: piece.subst(body), position: piece.subst_int(position) }
+            }
+        });
+        let start = piece.start;
+        (Nest { stages: stages.collect(), vars: piece.vars.clone() }, start)
+    });
+    nests.collect()
+}
+
+/// Most pieces that a map is cut into.
+const MOST_PIECES: usize = 48;
+/// Most pieces that a nest with reductions is cut into: each has code for all stages.
+const MOST_PARTS: usize = 12;
 
 /// Lowers nests that are parts of one space with `units` values of its first variable, each with where it begins.
 fn run_pieces(
@@ -184,14 +221,7 @@ impl Run<'_, '_> {
         self.e.vars.clear();
         self.e.locals.clear();
         // Lanes along the last outer variable serve all stages; lanes along a stage's own last variable serve it alone.
-        let own: Vec<Option<VarId>> = nest
-            .stages
-            .iter()
-            .map(|s| match s {
-                Stage::Reduce { rvars, .. } => rvars.last().copied(),
-                Stage::Store { inner, .. } => inner.last().copied(),
-            })
-            .collect();
+        let own: Vec<Option<VarId>> = nest.stages.iter().map(own_variable).collect();
         let all_outer = nest.vars.last().copied().filter(|v| {
             let fits: Vec<Fit> = nest.stages.iter().map(|s| self.fit(s, *v)).collect();
             let inner_better = nest.stages.iter().zip(&own).any(|(s, o)| {
@@ -201,7 +231,7 @@ impl Run<'_, '_> {
             let pays = fits.iter().any(|f| matches!(f, Fit::Good)) || nest.stages.iter().any(is_heavy);
             fits.iter().all(|f| !matches!(f, Fit::Bad)) && pays && !inner_better
         });
-        let lanes = self.lanes(&nest.stages);
+        let lanes = self.lanes(&nest.stages, nest.vars.last().copied());
         self.outer(nest, 0, all_outer.filter(|_| lanes > 1).map(|v| (v, self.fitting(lanes, v))));
     }
 
@@ -243,8 +273,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Lanes for these stages: whole vectors of the widest type, several where little is live at a time.
-    fn lanes(&self, stages: &[Stage]) -> u16 {
+    /// Lanes along `v` for these stages: whole vectors of the widest type, several where little is live at a time.
+    fn lanes(&self, stages: &[Stage], v: Option<VarId>) -> u16 {
         if self.cpu.vector_bits == 0 {
             // Sums keep several accumulators even so: one alone rounds once an element, and waits for each addition.
             let sums = stages.iter().any(|s| matches!(s, Stage::Reduce { fold: Fold::Reduce(ReduceKind::Sum, _), .. }));
@@ -257,6 +287,10 @@ impl Run<'_, '_> {
             for e in exprs {
                 for n in expr::nodes(e) {
                     nodes += 1;
+                    // What all lanes have in common stays a scalar, such as a position that chooses what is read.
+                    if n.dtype() == DType::I64 && v.is_some_and(|v| !depends(n, v)) {
+                        continue;
+                    }
                     size = size.max(if n.dtype() == DType::Bool { 1 } else { n.dtype().size() });
                 }
             }
@@ -383,7 +417,7 @@ impl Run<'_, '_> {
     /// All stages of one iteration; with `alone` each has lanes of its own, as many as suit it.
     fn stages(&mut self, nest: &Nest, alone: bool) {
         for stage in &nest.stages {
-            let own_lanes = alone.then(|| self.lanes(std::slice::from_ref(stage)));
+            let own_lanes = alone.then(|| self.lanes(std::slice::from_ref(stage), own_variable(stage)));
             match stage {
                 Stage::Reduce { id, rvars, fold } => {
                     let lane = own_lanes.filter(|n| *n > 1).and_then(|n| {
@@ -469,6 +503,14 @@ impl Run<'_, '_> {
             let value = this.e.expr(body);
             this.e.store_flat(buf, position, value);
         });
+    }
+}
+
+/// The innermost variable that a stage has for itself.
+fn own_variable(stage: &Stage) -> Option<VarId> {
+    match stage {
+        Stage::Reduce { rvars, .. } => rvars.last().copied(),
+        Stage::Store { inner, .. } => inner.last().copied(),
     }
 }
 

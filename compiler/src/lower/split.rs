@@ -1,4 +1,4 @@
-//! Cutting the index space of a map where conditions on its indices change.
+//! Cutting the index space of a loop nest where conditions on its indices change.
 //!
 //! Padding and concatenation choose by comparing an index with a constant. Within a piece all such comparisons are
 //! decided, so that a piece's loop has neither conditions nor guarded loads and can use vectors.
@@ -9,31 +9,33 @@ use crate::sym::{Int, VarId, free_vars, linear_in, subst};
 use crate::te::{Expr, Node, expr};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most pieces that a map is cut into.
-const MOST: usize = 48;
 
 /// A box of the index space.
 pub(super) struct Piece {
     /// The piece's own loop variables.
     pub(super) vars: Vec<VarId>,
-    /// The element in terms of them.
-    pub(super) body: Expr,
     /// Where the piece starts along the first variable.
     pub(super) start: Int,
     moves: Moves,
 }
 
 impl Piece {
+    /// Rewrites an element of the whole in terms of the piece.
+    pub(super) fn subst(&self, body: Expr) -> Expr {
+        expr::subst_vars(body, &|v| self.moves.get(&v).copied())
+    }
+
     /// Rewrites an index expression of the whole in terms of the piece.
     pub(super) fn subst_int(&self, i: Int) -> Int {
         subst(i, &|v| self.moves.get(&v).copied())
     }
 }
 
-/// Cuts; gives one piece with everything where there is nothing to cut.
-pub(super) fn pieces(vars: &[VarId], body: Expr) -> Vec<Piece> {
+/// Cuts the space of `vars` where conditions in `bodies` change, into `most` pieces at most; gives one piece with everything
+/// where there is nothing to cut.
+pub(super) fn pieces(vars: &[VarId], bodies: &[Expr], most: usize) -> Vec<Piece> {
     let mut cuts: BTreeMap<VarId, BTreeSet<i64>> = BTreeMap::new();
-    for n in expr::nodes(body) {
+    for n in bodies.iter().flat_map(|body| expr::nodes(*body)) {
         if let Node::Cmp(c, a, b) = n.node()
             && let (Node::Int(a), Node::Int(b)) = (a.node(), b.node())
         {
@@ -53,16 +55,16 @@ pub(super) fn pieces(vars: &[VarId], body: Expr) -> Vec<Piece> {
             // (0, -1): the whole extent, which need not be known.
             _ => vec![(0, -1)],
         };
-        if ranges.len() * boxes.len() > MOST {
+        if ranges.len() * boxes.len() > most {
             boxes = boxes.iter().map(|b| [b.as_slice(), &[(0, -1)]].concat()).collect();
         } else {
             boxes = boxes.iter().flat_map(|b| ranges.iter().map(move |r| [b.as_slice(), &[*r]].concat())).collect();
         }
     }
-    boxes.iter().map(|b| piece(vars, body, b)).collect()
+    boxes.iter().map(|b| piece(vars, b)).collect()
 }
 
-fn piece(vars: &[VarId], body: Expr, ranges: &[(i64, i64)]) -> Piece {
+fn piece(vars: &[VarId], ranges: &[(i64, i64)]) -> Piece {
     let mut moves = Moves::new();
     let mut own = vec![];
     for (v, (lo, hi)) in vars.iter().zip(ranges) {
@@ -75,9 +77,8 @@ fn piece(vars: &[VarId], body: Expr, ranges: &[(i64, i64)]) -> Piece {
         let at = if hi - lo == 1 { Int::new(*lo) } else { Int::var(part) + *lo };
         moves.insert(*v, at);
     }
-    let body = expr::subst_vars(body, &|v| moves.get(&v).copied());
     let start = Int::new(ranges.first().map_or(0, |(lo, _)| *lo));
-    Piece { vars: own, body, start, moves }
+    Piece { vars: own, start, moves }
 }
 
 /// Where does the comparison of `d` with 0 change along a variable?

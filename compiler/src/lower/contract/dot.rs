@@ -1,9 +1,10 @@
 //! Tiles of dot products: both operands are contiguous along the innermost reduced axis and neither along an axis of the
 //! output (`Q` times `K` transposed), so vectors run along the terms and are summed up at the end.
 
-use super::form::extent;
+use super::form::{Form, extent};
 use super::operand::Stream;
 use super::schedule::Group;
+use super::target::Target;
 use super::tile::Gen;
 use crate::kernel::ir::{Buf, Horizontal, Reg, Type, Var};
 use crate::sym::VarId;
@@ -15,8 +16,18 @@ struct Dots<'t> {
     columns: &'t [Group],
     /// Vectors of partial sums, by row and column.
     wide: Vec<Vec<Var>>,
-    /// Sums of the terms that fill no vector.
+    /// Sums of the terms that fill no vector; empty if there are none.
     narrow: Vec<Vec<Var>>,
+}
+
+/// Lanes of the vectors that take what is left of the terms after whole vectors of them; nothing if none are.
+pub(super) fn tail(form: &Form, target: &Target) -> Option<u16> {
+    let all = form.ks.last().and_then(|k| extent(*k).as_const());
+    match all.map(|n| (n % i64::from(target.lanes)) as u16) {
+        Some(0) => None,
+        Some(rest) if target.wide => Some(rest),
+        _ => Some(1),
+    }
 }
 
 /// Vectors along the terms that one pass of the loop adds.
@@ -25,12 +36,14 @@ const PASS: i64 = 2;
 impl Gen<'_> {
     pub(super) fn dot_tile(&mut self, rows: Vec<Vec<(VarId, Reg)>>, n0: Reg, columns: &[Group]) {
         let target = self.target;
+        let tail = tail(self.form, &target);
         let mut zeros = |lanes: u16| -> Vec<Vec<Var>> {
             let ty = Type::vector(self.elem(), lanes);
             let zero = self.e.b.float(ty, 0.0);
             rows.iter().map(|_| columns.iter().map(|_| self.e.b.var_init(zero)).collect()).collect()
         };
-        let (wide, narrow) = (zeros(target.lanes), zeros(1));
+        let wide = zeros(target.lanes);
+        let narrow = tail.map(zeros).unwrap_or_default();
         let dots = Dots { rows, n0, columns, wide, narrow };
         let Some((last, outer)) = self.form.ks.split_last() else { return };
         for k in outer {
@@ -51,18 +64,23 @@ impl Gen<'_> {
         let lanes = i64::from(self.target.lanes);
         let mut from = self.e.b.i64(0);
         let end = self.e.int(all);
-        for (times, lanes) in [(PASS, lanes), (1, lanes), (1, 1)] {
+        for (times, vars) in [(PASS, &dots.wide), (1, &dots.wide)] {
             let step = times * lanes;
             let to = self.e.int(all.div(step) * step);
-            let i = self.e.b.begin_for(from, if step == 1 { end } else { to }, step);
-            self.pass_of_dots(dots, k, i, times, lanes as u16);
+            let i = self.e.b.begin_for(from, to, step);
+            self.pass_of_dots(dots, k, i, times, (vars, lanes as u16));
             self.e.b.end();
             from = to;
         }
+        if let Some(lanes) = tail(self.form, &self.target) {
+            let i = self.e.b.begin_for(from, end, lanes.into());
+            self.pass_of_dots(dots, k, i, 1, (&dots.narrow, lanes));
+            self.e.b.end();
+        }
     }
 
-    fn pass_of_dots(&mut self, dots: &Dots<'_>, k: VarId, i: Reg, times: i64, lanes: u16) {
-        let vars = if lanes > 1 { &dots.wide } else { &dots.narrow };
+    /// Adds `times` vectors of so many lanes from term `i` on to the sums `vars`.
+    fn pass_of_dots(&mut self, dots: &Dots<'_>, k: VarId, i: Reg, times: i64, (vars, lanes): (&[Vec<Var>], u16)) {
         let mut sums: Vec<Vec<Reg>> = vars.iter().map(|row| row.iter().map(|v| self.e.b.get(*v)).collect()).collect();
         for u in 0..times {
             let u = self.e.b.i64(u * i64::from(lanes));
@@ -108,26 +126,35 @@ impl Gen<'_> {
     }
 
     fn finish_dots(&mut self, dots: &Dots<'_>) {
-        let lanes = self.target.lanes;
+        let lanes = usize::from(self.target.lanes);
         let together = self.s.n.is_some_and(|n| super::form::coef(self.form.out, n) == Some(crate::sym::Int::new(1)));
         for r in 0..dots.rows.len() {
             let mut sums = vec![];
             for g in 0..dots.columns.len() {
-                let (wide, narrow) = (self.e.b.get(dots.wide[r][g]), self.e.b.get(dots.narrow[r][g]));
-                let sum = self.e.b.horizontal(Horizontal::Add, wide);
-                sums.push(self.e.b.add(sum, narrow));
+                let wide = self.e.b.get(dots.wide[r][g]);
+                let mut sum = self.e.b.horizontal(Horizontal::Add, wide);
+                if let Some(row) = dots.narrow.get(r) {
+                    let narrow = self.e.b.get(row[g]);
+                    let narrow = self.e.b.horizontal(Horizontal::Add, narrow);
+                    sum = self.e.b.add(sum, narrow);
+                }
+                sums.push(sum);
             }
             self.at_row(&dots.rows[r]);
             let mut g = 0;
             while g < sums.len() {
-                let n = if together && sums.len() - g >= lanes as usize { lanes } else { 1 };
+                // Wide vectors may have any number of lanes; four are worth being put together.
+                let n = match sums.len() - g {
+                    left if together && (left >= lanes || (self.target.wide && left >= 4)) => left.min(lanes),
+                    _ => 1,
+                };
                 self.at_group(dots.n0, dots.columns[g]);
-                let mut v = self.e.b.splat(sums[g], n);
+                let mut v = self.e.b.splat(sums[g], n as u16);
                 for l in 1..n {
-                    v = self.e.b.insert(v, l, sums[g + l as usize]);
+                    v = self.e.b.insert(v, l as u16, sums[g + l]);
                 }
-                self.store(v, Group { at: 0, lanes: n, first: 0 });
-                g += n as usize;
+                self.store(v, Group { at: 0, lanes: n as u16, first: 0 });
+                g += n;
             }
         }
     }

@@ -39,6 +39,8 @@ pub(super) struct Form {
     pub exact: Option<i64>,
     /// For products of bytes that are summed four at a time.
     pub fours: Option<Fours>,
+    /// The number of the constant operand whose terms lie together, those of each output element apart from the others'.
+    pub laid: Option<usize>,
 }
 
 /// The innermost reduced index counts groups of four terms, the last of which may have fewer; see [`Form::by_fours`].
@@ -105,6 +107,7 @@ impl Form {
             epilogue: emit::linearize(program, epilogue, &|t| t == sum),
             exact: None,
             fours: None,
+            laid: None,
         };
         if c.dtype == DType::I32 {
             let most = |t: TensorId| if program.tensor(t).dtype == DType::U8 { 255 } else { 128 };
@@ -200,6 +203,22 @@ impl Form {
         form.fours = Some(Fours { k: four, b, steps, last, pairs });
         form.exact = None;
         form.replace(&|x| (x == k).then(|| Int::var(four) * 4));
+        Some(form)
+    }
+
+    /// The same sum with the constant operand's terms together in memory, as those of the other one are, so that vectors can run
+    /// along them. `None` if neither is constant, or the other one's terms are apart.
+    pub(super) fn along_terms(&self, sum: TensorId) -> Option<Form> {
+        let constant = self.ops.iter().position(|op| op.data.is_some())?;
+        let other = &self.ops[1 - constant];
+        let together = self.ks.last().is_some_and(|k| coef(other.flat, *k) == Some(Int::new(1)));
+        if other.data.is_some() || !together || self.exact.is_some() || self.fours.is_some() {
+            return None;
+        }
+        let mut form = self.clone();
+        form.ops[constant] = self.in_order(constant)?;
+        form.laid = Some(constant);
+        while form.join_some(sum) {}
         Some(form)
     }
 

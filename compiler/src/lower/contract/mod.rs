@@ -103,7 +103,7 @@ pub fn lower(
     let found = schedules(&form, &target, program, sum);
     match found.into_iter().nth(choice)? {
         How::Filtered(plan) => winograd::generate(program, &form, &plan, sum, out),
-        How::Tiles(fours, s) => generate(program, fours.as_ref().unwrap_or(&form), target, s, sum, out),
+        How::Tiles(other, s) => generate(program, other.as_ref().unwrap_or(&form), target, s, sum, out),
     }
 }
 
@@ -124,7 +124,7 @@ pub fn choices(
 enum How {
     /// By Winograd's filtering.
     Filtered(winograd::Plan),
-    /// By register tiles, with bytes summed in groups if there is a form for that.
+    /// By register tiles, of another form of the sum if one is named.
     Tiles(Option<Form>, Schedule),
 }
 
@@ -150,8 +150,14 @@ fn schedules(form: &Form, target: &Target, program: &Program, sum: TensorId) -> 
         return vec![];
     }
     let (recommended, plans) = winograd::plans(program, form, target, sum);
-    let tiles = schedule::all(form, target);
-    let tiles: Vec<How> = distinct(tiles).into_iter().map(|(_, s)| How::Tiles(None, s)).collect();
+    let along = form.along_terms(sum).filter(|_| target.wide);
+    let mut tiles = schedule::all(form, target);
+    if let Some(along) = &along {
+        tiles.extend(schedule::all(along, target).into_iter().filter(|(_, s)| s.dot));
+        tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    }
+    let tiles = distinct(tiles).into_iter();
+    let tiles: Vec<How> = tiles.map(|(_, s)| How::Tiles(along.clone().filter(|_| s.dot), s)).collect();
     let plans = plans.into_iter().map(How::Filtered);
     let mut all: Vec<How> = if recommended {
         plans.chain(tiles).collect()
@@ -213,13 +219,13 @@ fn generate(
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
     let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
     let fours = form.fours.is_some();
-    let v = stream(&mut e, v, fours, &outside, &|source, batch| {
+    let v = stream(&mut e, v, form.laid == Some(s.vec), fours, &outside, &|source, batch| {
         let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, s.vec)) };
         if s.dot { None } else { pack::columns(source, batch, s.n, &terms, width, lanes) }
     });
     // An operand with its own value for each column is loaded as it lies.
     let own = s.dot || s.n.is_some_and(|n| varies(b.flat, n));
-    let b = stream(&mut e, b, fours, &outside, &|source, batch| {
+    let b = stream(&mut e, b, form.laid == Some(1 - s.vec), fours, &outside, &|source, batch| {
         let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, 1 - s.vec)) };
         if own { None } else { pack::rows(source, batch, &s.m, &terms, s.mr as i64) }
     });
@@ -228,15 +234,19 @@ fn generate(
     Some(generator.e.finish(Some(units)))
 }
 
-/// How the kernel reads an operand: packed where it is constant.
+/// How the kernel reads an operand: packed where it is constant; as it is `laid` out.
 fn stream(
     e: &mut Emit<'_>,
     op: &Operand,
+    laid: bool,
     fours: bool,
     outside: &[VarId],
     pack: &dyn Fn(&source::Source, &[VarId]) -> Option<pack::Packed>,
 ) -> Stream {
     let batch: Vec<VarId> = outside.iter().copied().filter(|v| varies(op.flat, *v)).collect();
+    if let (true, Some(source)) = (laid, &op.data) {
+        return Stream::Direct(e.packed_buf(op.dtype.compute(), source.bytes.clone()));
+    }
     if let Some(packed) = op.data.as_ref().and_then(|source| pack(source, &batch)) {
         let index: Vec<Int> = batch.iter().map(|v| Int::var(*v)).collect();
         let batch = flatten(&extents(&batch), &index) * packed.per_batch;

@@ -180,6 +180,8 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
         _ => 1,
     };
     let room = target.regs.saturating_sub(free) as usize;
+    // Sums of the terms that fill no vector are held beside the others.
+    let sums = if s.dot && target.wide && super::dot::tail(form, target).is_some() { 2 } else { 1 };
     // What the epilogue does with all sums alike, and what it computes.
     let after = if target.wide { uniform_loads(form, s) + 3 } else { 0 };
     let scalar_limit = if s.lanes == 1 && !s.dot { 4 } else { usize::MAX };
@@ -197,7 +199,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
             let held = held + if form.words() == 2 { 4 } else { 0 };
             // Elements of a window of bytes are converted once for all terms that share them.
             let held = if own_bytes { mr * nv + 3 * nv + 1 } else { held };
-            if mr * nv + held.max(after.min(7)) <= room {
+            if mr * nv * sums + held.max(after.min(7)) <= room {
                 out.push((mr, nv));
             }
         }

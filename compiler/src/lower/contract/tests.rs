@@ -372,6 +372,7 @@ struct Conv {
     stride: usize,
     dilation: usize,
     symbolic: bool,
+    channels_last: bool,
 }
 
 const CONV: Conv = Conv {
@@ -384,6 +385,7 @@ const CONV: Conv = Conv {
     stride: 1,
     dilation: 1,
     symbolic: false,
+    channels_last: false,
 };
 
 /// The expected result, too.
@@ -395,14 +397,24 @@ fn conv(s: Conv) {
     let x = values(s.batch * channels * s.input[0] * s.input[1], 5);
     let w = values(all * s.inputs * s.kernel[0] * s.kernel[1], 6);
     let batch = if s.symbolic { Int::symbol("n", Some(0), None) } else { Int::from(s.batch) };
-    let tx = cx.input("x", DType::F32, [&[batch, Int::from(channels)][..], &ints(&s.input)].concat());
+    let [h, w_in] = s.input;
+    // Elements of an image with channels last lie otherwise; the axes are the same.
+    let lying = |n: usize, c: usize, y: usize, z: usize| match s.channels_last {
+        true => ((n * h + y) * w_in + z) * channels + c,
+        false => ((n * channels + c) * h + y) * w_in + z,
+    };
+    let channel_axis = if s.channels_last { 3 } else { 1 };
+    let mut x_shape = [&[batch][..], &ints(&s.input)].concat();
+    x_shape.insert(channel_axis, Int::from(channels));
+    let tx = cx.input("x", DType::F32, x_shape);
     let tw = cx.constant(DType::F32, &[s.group, s.outputs, s.inputs, s.kernel[0], s.kernel[1]], bytes(&w));
     let bias = cx.input("bias", DType::F32, ints(&[all]));
     let shape = [&[batch][..], &ints(&[s.group, s.outputs, oh, ow])].concat();
     let over = ints(&[s.inputs, s.kernel[0], s.kernel[1]]);
     let (st, di) = (s.stride as i64, s.dilation as i64);
     let sum = cx.reduce(ReduceKind::Sum, DType::F32, shape.clone(), &over, |i, r| {
-        let at = vec![i[0], i[1] * s.inputs + r[0], i[3] * st + r[1] * di, i[4] * st + r[2] * di];
+        let mut at = vec![i[0], i[3] * st + r[1] * di, i[4] * st + r[2] * di];
+        at.insert(channel_axis, i[1] * s.inputs + r[0]);
         let wt = expr::load(tw, DType::F32, vec![i[1], i[2], r[0], r[1], r[2]]);
         expr::bin(Func2::Mul, wt, expr::load(tx, DType::F32, at))
     });
@@ -421,9 +433,9 @@ fn conv(s: Conv) {
                 for i in 0..s.inputs {
                     for h in 0..s.kernel[0] {
                         for j in 0..s.kernel[1] {
-                            let channel = n * channels + c / s.outputs * s.inputs + i;
+                            let channel = c / s.outputs * s.inputs + i;
                             let row = y * s.stride + h * s.dilation;
-                            let at = (channel * s.input[0] + row) * s.input[1] + z * s.stride + j * s.dilation;
+                            let at = lying(n, channel, row, z * s.stride + j * s.dilation);
                             v += x[at] * w[((c * s.inputs + i) * s.kernel[0] + h) * s.kernel[1] + j];
                         }
                     }
@@ -433,7 +445,11 @@ fn conv(s: Conv) {
         }
     }
     let dims = batch.as_var().map(|v| (v, s.batch as i64)).into_iter().collect();
-    let tensors = |t: TensorId| if t == tx { x.clone() } else { vb.clone() };
+    let tensors = |t: TensorId| match t {
+        t if t == tx => x.clone(),
+        t if t == tw => w.clone(),
+        _ => vb.clone(),
+    };
     check(&cx, sum, out, &tensors, &dims, &expected);
 }
 
@@ -469,6 +485,18 @@ fn grouped_and_depthwise_convolutions() {
     conv(Conv { group: 5, input: [11, 19], kernel: [3, 3], stride: 2, ..CONV });
     conv(Conv { batch: 2, group: 3, input: [9, 27], kernel: [5, 5], symbolic: true, ..CONV });
     conv(Conv { group: 3, outputs: 2, input: [9, 5], kernel: [3, 2], stride: 3, ..CONV });
+}
+
+/// Vectors along the terms: where there are few output channels, with terms that fill vectors and such that do not.
+#[test]
+fn convolutions_with_few_outputs_and_channels_last() {
+    let last = Conv { channels_last: true, ..CONV };
+    conv(Conv { inputs: 8, input: [9, 19], kernel: [5, 5], ..last });
+    conv(Conv { inputs: 33, input: [5, 21], kernel: [3, 3], ..last });
+    conv(Conv { inputs: 16, outputs: 2, input: [3, 9], ..last });
+    conv(Conv { inputs: 8, outputs: 8, input: [4, 30], kernel: [3, 9], ..last });
+    conv(Conv { batch: 2, inputs: 17, outputs: 3, input: [7, 9], kernel: [3, 3], stride: 2, symbolic: true, ..last });
+    conv(Conv { group: 2, inputs: 20, outputs: 1, input: [5, 8], kernel: [3, 3], dilation: 2, ..last });
 }
 
 /// A 3×3 convolution with step 1 over an image with channels last; gives the greatest error relative to the sum of the
