@@ -9,7 +9,6 @@ use crate::sym::{Int, VarId, free_vars, linear_in, subst};
 use crate::te::{Expr, Node, expr};
 use std::collections::{BTreeMap, BTreeSet};
 
-
 /// A box of the index space.
 pub(super) struct Piece {
     /// The piece's own loop variables.

@@ -1,6 +1,6 @@
 //! The loops around the tiles: work units, blocks, tails.
 
-use super::form::extent;
+use super::form::{coef, extent, varies};
 use super::schedule::{Group, NARROW, Schedule, groups, guess, guess_product};
 use super::target::Target;
 use super::tile::Gen;
@@ -64,8 +64,10 @@ impl Gen<'_> {
         let mut block = fit.min(up(m, mr));
         let columns_units = guess_product(&s.outer).saturating_mul(parts(n, width));
         let so_far = guess_product(&s.batch).saturating_mul(columns_units);
-        // What is laid out ahead is laid out anew in each unit: no more of them than many threads need.
-        let enough = wanted.min(if super::stage::pays(form, &self.target, s) { 16 } else { 64 });
+        // What is laid out ahead is laid out anew in each unit, windows that reach over its end are read anew: no more units than
+        // many threads need.
+        let few = super::stage::pays(form, &self.target, s) || self.lines_share();
+        let enough = wanted.min(if few { 16 } else { 64 });
         if so_far < enough {
             // Too few units from the columns alone: more of the rows.
             let pieces = parts(enough, so_far);
@@ -251,10 +253,34 @@ impl Gen<'_> {
 
     fn rows_of(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
         self.fill_stage(n0, groups);
-        let lines = self.s.lines.clone();
-        if lines.is_empty() {
-            return self.line((first, end), n0, groups);
+        if self.s.lines.is_empty() {
+            return self.line((first, end), None, n0, groups);
         }
+        let rows = (self.e.b.i64(0), self.e.int(self.rows_in_line()));
+        if self.lines_share() {
+            return self.line(rows, Some((first, end)), n0, groups);
+        }
+        self.each_line((first, end), &mut |g: &mut Self| g.line(rows, None, n0, groups));
+    }
+
+    /// Do neighbouring lines read the same elements, each column its own? Where windows slide over channels, the elements of a
+    /// tile's windows stay in the first-level cache from line to line, those of a whole line need not.
+    fn lines_share(&self) -> bool {
+        let op = &self.form.ops[1 - self.s.vec];
+        let own = self.s.n.is_some_and(|n| varies(op.flat, n));
+        let step = |v: VarId| coef(op.flat, v).and_then(|c| c.as_const());
+        let Some(apart) = self.s.lines.last().and_then(|line| step(*line)).filter(|_| own) else { return false };
+        // Does a reduced index move along the same axis, and further than the next line is?
+        let reaches = |k: &VarId| match (step(*k), extent(*k).as_const()) {
+            (Some(c), Some(n)) => c > 0 && apart % c == 0 && n * c > apart,
+            _ => false,
+        };
+        self.form.ks.iter().any(reaches)
+    }
+
+    /// Runs `f` with the axes around the rows at each of the lines.
+    fn each_line(&mut self, (first, end): (Reg, Reg), f: &mut dyn FnMut(&mut Self)) {
+        let lines = self.s.lines.clone();
         let mut left = self.e.b.begin_for(first, end, 1);
         for (k, v) in lines.iter().enumerate().rev() {
             let n = self.e.int(extent(*v));
@@ -262,29 +288,36 @@ impl Gen<'_> {
             left = if k == 0 { left } else { self.e.b.div(left, n) };
             self.e.vars.insert(*v, at);
         }
-        let rows = (self.e.b.i64(0), self.e.int(self.rows_in_line()));
-        self.line(rows, n0, groups);
+        f(self);
         lines.iter().for_each(|v| {
             self.e.vars.remove(v);
         });
         self.e.b.end();
     }
 
-    /// The tiles of the rows from `first` on.
-    fn line(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
+    /// One tile, of one line or of each of `lines`.
+    fn tile_of_lines(&mut self, lines: Option<(Reg, Reg)>, m0: Reg, rows: usize, n0: Reg, groups: &[Group]) {
+        match lines {
+            None => self.tile(m0, rows, n0, groups),
+            Some(lines) => self.each_line(lines, &mut |g: &mut Self| g.tile(m0, rows, n0, groups)),
+        }
+    }
+
+    /// The tiles of the rows from `first` on, each of all `lines` if they are given.
+    fn line(&mut self, (first, end): (Reg, Reg), lines: Option<(Reg, Reg)>, n0: Reg, groups: &[Group]) {
         let mr = self.s.mr as i64;
         if let Some(all) = self.rows_in_line().as_const() {
             let rest = all % mr;
             let whole = self.e.b.i64(all - rest);
             let last = self.e.b.min(end, whole);
             let i = self.e.b.begin_for(first, last, mr);
-            self.tile(i, self.s.mr, n0, groups);
+            self.tile_of_lines(lines, i, self.s.mr, n0, groups);
             self.e.b.end();
             if rest > 0 {
                 let all = self.e.b.i64(all);
                 let at_end = self.e.b.cmp(Cmp::Eq, end, all);
                 self.e.b.begin_if(at_end);
-                self.tile(whole, rest as usize, n0, groups);
+                self.tile_of_lines(lines, whole, rest as usize, n0, groups);
                 self.e.b.end();
             }
             return;
@@ -294,7 +327,7 @@ impl Gen<'_> {
         loop {
             let last = self.whole(from, end, size);
             let i = self.e.b.begin_for(from, last, size);
-            self.tile(i, size as usize, n0, groups);
+            self.tile_of_lines(lines, i, size as usize, n0, groups);
             self.e.b.end();
             // Tiles of whole lines leave whole lines.
             let least = self.s.whole_lines().unwrap_or(1);
