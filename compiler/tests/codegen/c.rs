@@ -2,7 +2,7 @@
 
 use crate::control::{compare, interpret};
 use crate::host::{Call, put, put_call, run_jobs};
-use crate::values::Rng;
+use crate::values::{Rng, from_bytes, near_one, to_bytes};
 use crate::{control, lanes, lanewise, random, shape};
 use graphmend_compiler::codegen::c::{self, Bounds, Helpers, Style};
 use graphmend_compiler::kernel::ir::Kernel;
@@ -15,28 +15,56 @@ pub(crate) struct Way {
     pub(crate) style: Style,
     pub(crate) cc: &'static [&'static str],
     pub(crate) run: &'static [&'static str],
+    /// Subnormal numbers are taken as zeros.
+    pub(crate) flushes: bool,
 }
 
 /// As for a processor with vectors, and as for a microcontroller: without, 32-bit indices, and a square root of our own.
 const WAYS: [Way; 3] = [
-    Way { name: "vectors", style: Style { lanes: 4, narrow: false }, cc: &["cc", "-O2"], run: &[] },
+    Way { name: "vectors", style: Style { lanes: 4, narrow: false }, cc: &["cc", "-O2"], run: &[], flushes: false },
     Way {
         name: "scalars",
         style: Style { lanes: 1, narrow: true },
         cc: &["cc", "-O1", "-U__SSE2__", "-fno-strict-aliasing"],
         run: &[],
+        flushes: false,
     },
     // As a compiler without extensions sees it.
-    Way { name: "plain", style: Style { lanes: 4, narrow: true }, cc: &["cc", "-O1", "-U__GNUC__"], run: &[] },
+    Way {
+        name: "plain",
+        style: Style { lanes: 4, narrow: true },
+        cc: &["cc", "-O1", "-U__GNUC__"],
+        run: &[],
+        flushes: false,
+    },
 ];
 
-/// A Cortex-A7 under QEMU.
+/// A Cortex-A7 under QEMU, as one without vectors.
 pub(crate) const ARMV7: Way = Way {
     name: "armv7",
     style: Style { lanes: 1, narrow: true },
-    cc: &["arm-linux-gnueabihf-gcc", "-O1", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4"],
+    cc: &["arm-linux-gnueabihf-gcc", "-O1", "-mcpu=cortex-a7", "-mfpu=vfpv4"],
     run: &["qemu-arm", "-cpu", "cortex-a7"],
+    flushes: false,
 };
+
+/// With vectors: products are added with one rounding, or with two.
+pub(crate) const NEON: [Way; 2] = [
+    Way {
+        name: "neon-vfpv4",
+        style: Style { lanes: 4, narrow: true },
+        cc: &["arm-linux-gnueabihf-gcc", "-O1", "-mcpu=cortex-a7", "-mfpu=neon-vfpv4"],
+        run: &["qemu-arm", "-cpu", "cortex-a7"],
+        flushes: true,
+    },
+    Way {
+        name: "neon",
+        style: Style { lanes: 4, narrow: true },
+        cc: &["arm-linux-gnueabihf-gcc", "-O1", "-march=armv7-a", "-mfpu=neon", "-marm"],
+        run: &["qemu-arm", "-cpu", "cortex-a8"],
+        flushes: true,
+    },
+];
 
 impl Way {
     /// Compiles all kernels into one program, without a warning, and runs it.
@@ -89,14 +117,34 @@ fn compile(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", messages.lines().take(40).collect::<Vec<_>>().join("\n"));
 }
 
+/// Gives a kernel numbers near 1 instead of those whose products are subnormal, so that it computes what the interpreter does.
+fn without_subnormals(kernel: &Kernel, call: &mut Call) {
+    for (param, bytes) in kernel.bufs.iter().zip(&mut call.bufs) {
+        let values: Vec<u64> = from_bytes(param.dtype, bytes).iter().map(|v| near_one(param.dtype, *v)).collect();
+        let kept = bytes.split_off(values.len() * param.dtype.size());
+        *bytes = to_bytes(param.dtype, &values);
+        bytes.extend(kept);
+    }
+}
+
 fn check(way: &Way, jobs: &[(Kernel, Call)]) {
-    for ((kernel, call), got) in jobs.iter().zip(way.run(jobs)) {
+    let mut jobs = jobs.to_vec();
+    if way.flushes {
+        jobs.iter_mut().for_each(|(kernel, call)| without_subnormals(kernel, call));
+    }
+    for ((kernel, call), got) in jobs.iter().zip(way.run(&jobs)) {
         compare(way.name, kernel, &got, &interpret(kernel, call));
     }
 }
 
 pub(crate) fn operations(way: &Way) {
-    lanewise::check_all(way.name, if way.style.lanes == 1 { &[1, 3] } else { &[1, 5, 8] }, &|jobs| way.run(jobs));
+    let lanes: &[u16] = match (way.style.lanes, way.flushes) {
+        (1, _) => &[1, 3],
+        // A vector and a scalar.
+        (_, true) => &[5],
+        (_, false) => &[1, 5, 8],
+    };
+    lanewise::check_all(way.name, lanes, way.flushes, &|jobs| way.run(jobs));
 }
 
 pub(crate) fn constants(way: &Way) {

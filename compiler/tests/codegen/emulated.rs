@@ -18,7 +18,7 @@ fn check(machine: &Emulated, jobs: &[(Kernel, Call)]) {
 #[ignore = "needs QEMU and C cross compilers"]
 fn operations_give_the_interpreters_lanes_on_other_instruction_sets() {
     for machine in &EMULATED {
-        lanewise::check_all(machine.name, &[1, 3, 8, 24], &|jobs| machine.run(jobs));
+        lanewise::check_all(machine.name, &[1, 3, 8, 24], false, &|jobs| machine.run(jobs));
     }
 }
 
@@ -69,4 +69,17 @@ fn c_agrees_with_the_interpreter_on_32_bit_arm() {
     c::control_flow(&c::ARMV7);
     c::products(&c::ARMV7);
     c::random_kernels(&c::ARMV7);
+}
+
+/// Vectors of 32-bit Arm.
+#[test]
+#[ignore = "needs QEMU and C cross compilers"]
+fn c_agrees_with_the_interpreter_on_32_bit_arm_with_vectors() {
+    let [fused, plain] = &c::NEON;
+    c::operations(fused);
+    c::moves(fused);
+    c::control_flow(fused);
+    c::random_kernels(fused);
+    c::products(fused);
+    c::products(plain);
 }

@@ -211,6 +211,31 @@ pub(crate) fn same(elem: DType, a: u64, b: u64) -> bool {
     a == b || (is_nan(elem, a) && is_nan(elem, b))
 }
 
+/// A zero of the same sign instead of a subnormal number.
+pub(crate) fn flushed(elem: DType, bits: u64) -> u64 {
+    let (fraction, sign) = match elem {
+        DType::F32 => (23, 1 << 31),
+        DType::F64 => (52, 1 << 63),
+        _ => return bits,
+    };
+    if (bits & !sign) >> fraction == 0 { bits & sign } else { bits }
+}
+
+/// A number of the same sign and fraction between 2^-4 and 2^4; zeros, infinities and NaN stay.
+pub(crate) fn near_one(elem: DType, bits: u64) -> u64 {
+    let (fraction, top) = match elem {
+        DType::F32 => (23, 0xff),
+        DType::F64 => (52, 0x7ff),
+        _ => return bits,
+    };
+    let bits = flushed(elem, bits);
+    let exponent = bits >> fraction & top;
+    if exponent == 0 || exponent == top {
+        return bits;
+    }
+    (bits & !(top << fraction)) | (top / 2 - 4 + exponent % 8) << fraction
+}
+
 /// A value for messages.
 pub(crate) fn show(elem: DType, bits: u64) -> String {
     match elem {

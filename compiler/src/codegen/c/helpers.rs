@@ -39,6 +39,12 @@ const BASE: &str = r#"#include <stddef.h>
 #define GM_FMA 0
 #endif
 
+#if defined(__GNUC__) && defined(__ARM_NEON) && !defined(__aarch64__)
+#define GM_NEON 1
+#else
+#define GM_NEON 0
+#endif
+
 void *memcpy(void *restrict to, const void *restrict from, size_t bytes);
 
 typedef uint8_t gm_bool;

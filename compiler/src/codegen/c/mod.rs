@@ -6,7 +6,8 @@
 //!
 //! A value of many lanes is cut into pieces of [`Style::lanes`] lanes, which are one vector each, and single lanes
 //! ([`value`]). Vectors of 32-bit lanes are the compiler's own where it has them (GCC, Clang), else arrays; those of other
-//! lanes are arrays. Where addresses have 32 bits, [`narrow`] finds what need not be computed in 64.
+//! lanes are arrays. On 32-bit Arm with NEON operations on `float` are instructions ([`neon`]), which take subnormal numbers
+//! as zeros; what is called by an [`entry`] does so throughout. Where addresses have 32 bits, [`narrow`] finds what need not be computed in 64.
 
 mod cast;
 mod dot;
@@ -14,6 +15,7 @@ mod float;
 mod helpers;
 mod literal;
 mod narrow;
+mod neon;
 mod op;
 mod stmt;
 mod unused;
@@ -26,7 +28,7 @@ use super::{CodegenError, Target};
 use crate::kernel::ir::{Access, Kernel, Op, Stmt};
 use crate::kernel::verify::verify;
 use graphmend_targets::Arch;
-use std::fmt::Write as _;
+use graphmend_targets::features::arm;
 
 /// What the text is written for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,8 +54,7 @@ pub fn serves(target: Target) -> bool {
 /// Bits of the vectors that text for a target is written with; 0: none.
 pub fn vector_bits(target: Target) -> u32 {
     match target.arch {
-        // What GCC makes of its vectors for 32-bit Arm is slower than scalars: without -ffast-math it keeps `float` out of
-        // the vector unit, which rounds subnormal numbers to zero.
+        Arch::Arm if target.features.contains(arm::NEON) => 128,
         Arch::Arm | Arch::Riscv32 | Arch::Riscv64 | Arch::Portable => 0,
         Arch::X86_64 | Arch::Aarch64 => 128,
     }
@@ -89,18 +90,24 @@ pub fn entry(kernel: &Kernel, name: &str, inner: &str) -> String {
     if uses_tile(kernel) {
         args.extend(["a->tile_lo".to_owned(), "a->tile_hi".to_owned()]);
     }
-    let mut out = String::new();
     let unused = if args.is_empty() { "    (void)a;\n" } else { "" };
-    let _ = write!(
-        out,
-        "uint32_t {name}(const struct gm_args *a);\nuint32_t {name}(const struct gm_args *a)\n{{\n{unused}    return \
-         {inner}({});\n}}\n",
+    format!(
+        "uint32_t {name}(const struct gm_args *a);
+uint32_t {name}(const struct gm_args *a)
+{{
+    const uint32_t mode = gm_flush();
+    uint32_t status;
+{unused}    status = {inner}({});
+    gm_restore(mode);
+    return status;
+}}
+",
         args.join(", ")
-    );
-    out
+    )
 }
 
-/// The argument record of the kernel ABI.
+/// What entries need: the argument record of the kernel ABI, and the mode of the floating-point unit. Where vectors take subnormal
+/// numbers as zeros, all arithmetic does: which elements of a range are whole vectors depends on where it begins.
 pub const ARGS: &str = "\
 struct gm_args {
     uint8_t *const *bufs;
@@ -108,6 +115,25 @@ struct gm_args {
     uint8_t *scratch;
     int64_t tile_lo, tile_hi;
 };
+
+GM_INLINE uint32_t gm_flush(void)
+{
+    uint32_t mode = 0;
+#if GM_NEON
+    __asm__ volatile(\"vmrs %0, fpscr\" : \"=r\"(mode) : : \"memory\");
+    __asm__ volatile(\"vmsr fpscr, %0\" : : \"r\"(mode | 3u << 24) : \"memory\");
+#endif
+    return mode;
+}
+
+GM_INLINE void gm_restore(uint32_t mode)
+{
+#if GM_NEON
+    __asm__ volatile(\"vmsr fpscr, %0\" : : \"r\"(mode) : \"memory\");
+#else
+    (void)mode;
+#endif
+}
 ";
 
 /// Whether a kernel's function has parameters for the range of work units.

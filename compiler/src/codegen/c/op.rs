@@ -201,6 +201,14 @@ impl Fx<'_> {
                 _ => format!("({}){}", narrow_type(narrow), parenthesised(h.scalar_bin(op, elem, &x, &y, known))),
             }]);
         }
+        let bits = 8 * elem.size() as u64;
+        if let (BinOp::Shl | BinOp::Shr, Some(by)) = (op, known.filter(|by| *by < bits)) {
+            let each = self.h.scalar_bin(op, elem, "x", "y", known);
+            return self.map(&[a], |h, n, args| match n {
+                1 => h.scalar_bin(op, elem, &args[0], "", known),
+                _ => format!("{}({})", h.vector_shift(op, elem, n, by, &each), args[0]),
+            });
+        }
         let each = self.h.scalar_bin(op, elem, "x", "y", None);
         self.map(&[a, b], |h, n, args| match n {
             1 => h.scalar_bin(op, elem, &args[0], &args[1], known),

@@ -1,10 +1,12 @@
 //! Vectors: types, and helpers that apply an operation to all lanes.
 //!
 //! Vectors of `f32`, `i32` and `u32`, and masks (all bits or none in 32-bit lanes), are the compiler's own where it has them;
-//! an operation that the language has for these is one expression. All others go lane by lane, which compilers see through.
+//! an operation that the language has for these is one expression, or an instruction ([`neon`]). All others go lane by lane,
+//! which compilers see through.
 
 use super::helpers::{Helpers, bin_word, cmp_sign, cmp_word, word};
 use super::literal::scalar_type;
+use super::neon;
 use crate::dtype::DType;
 use crate::kernel::ir::{BinOp, Cmp, UnOp};
 
@@ -45,6 +47,13 @@ struct Lanewise<'a> {
     lanes: u16,
     /// The whole result where vectors are the compiler's own.
     whole: Option<String>,
+    /// The body on 32-bit Arm with NEON.
+    neon: Option<String>,
+}
+
+/// What `neon` gives for vectors that NEON has.
+fn for_neon(elem: DType, lanes: u16, body: impl FnOnce() -> Option<String>) -> Option<String> {
+    if native(elem) && lanes == neon::LANES { body() } else { None }
 }
 
 impl Helpers {
@@ -153,7 +162,7 @@ impl Helpers {
 
     /// A helper that applies `each`, an expression of the scalars `x`, `y`, `z`, to all lanes.
     fn lanewise(&mut self, l: Lanewise<'_>, each: &str) -> String {
-        let Lanewise { name, to, from, lanes, whole } = l;
+        let Lanewise { name, to, from, lanes, whole, neon } = l;
         let ty = self.vector(to, lanes);
         let mut params = vec![];
         let mut scalars = String::new();
@@ -169,13 +178,20 @@ impl Helpers {
             "    {ty} v = {{0}};\n    int i;\n    for (i = 0; i < {lanes}; i++) {{\n{scalars}        {result} = {value};\n    \
              }}\n    return v;\n"
         );
-        let body = match whole {
-            Some(whole) => {
-                let unless = if from.len() == 3 && to == DType::F32 && from[0] == to { " && !GM_FMA" } else { "" };
-                format!("#if GM_VECTORS{unless}\n    return {whole};\n#else\n{each}#endif\n")
-            }
-            None => each,
-        };
+        let mut ways = vec![];
+        if let Some(neon) = neon {
+            ways.push(("GM_NEON", neon));
+        }
+        if let Some(whole) = whole {
+            let fma = from.len() == 3 && to == DType::F32 && from[0] == to;
+            let condition = if fma { "GM_VECTORS && !GM_FMA" } else { "GM_VECTORS" };
+            ways.push((condition, format!("    return {whole};\n")));
+        }
+        let mut body = String::new();
+        for (k, (condition, way)) in ways.iter().enumerate() {
+            body += &format!("#{} {condition}\n{way}", if k == 0 { "if" } else { "elif" });
+        }
+        body += &if ways.is_empty() { each } else { format!("#else\n{each}#endif\n") };
         self.ask(&name, |_| format!("GM_INLINE {ty} {name}({})\n{{\n{body}}}\n", params.join(", ")));
         name
     }
@@ -196,8 +212,28 @@ impl Helpers {
             }
             _ => None,
         };
+        let neon = for_neon(elem, lanes, || match (op, elem) {
+            (UnOp::Neg, DType::F32) => Some("    return (gm_f32x4)((gm_u32x4)vx ^ 0x80000000u);\n".to_owned()),
+            (UnOp::Floor | UnOp::Ceil | UnOp::Trunc | UnOp::Round, DType::F32) => Some(neon::rounding(op)),
+            _ => None,
+        });
+        if neon.is_some() {
+            self.vector(DType::U32, lanes);
+            self.vector(DType::Bool, lanes);
+        }
         let name = format!("gm_{}_{}", word(op), &ty["gm_".len()..]);
-        self.lanewise(Lanewise { name, to: elem, from: &[elem], lanes, whole }, each)
+        self.lanewise(Lanewise { name, to: elem, from: &[elem], lanes, whole, neon }, each)
+    }
+
+    /// A shift of vectors by a constant that is less than their bits.
+    pub(super) fn vector_shift(&mut self, op: BinOp, elem: DType, lanes: u16, by: u64, each: &str) -> String {
+        let (ty, u) = (self.vector(elem, lanes), self.vector(DType::U32, lanes));
+        let whole = native(elem).then(|| match op {
+            BinOp::Shl => format!("({ty})(({u})vx << {by})"),
+            _ => format!("vx >> {by}"),
+        });
+        let name = format!("gm_{}{by}_{}", bin_word(op), &ty["gm_".len()..]);
+        self.lanewise(Lanewise { name, to: elem, from: &[elem], lanes, whole, neon: None }, each)
     }
 
     /// A two-operand operation on vectors; `each` is that on the scalars `x` and `y`.
@@ -228,16 +264,18 @@ impl Helpers {
             }
             _ => None,
         };
+        let neon = for_neon(elem, lanes, || if elem == DType::F32 { neon::bin(op, &ty) } else { None });
         let name = format!("gm_{}_{}", bin_word(op), &ty["gm_".len()..]);
-        self.lanewise(Lanewise { name, to: elem, from: &[elem, elem], lanes, whole }, each)
+        self.lanewise(Lanewise { name, to: elem, from: &[elem, elem], lanes, whole, neon }, each)
     }
 
     /// A comparison of vectors; `each` is that on the scalars `x` and `y`.
     pub(super) fn vector_cmp(&mut self, op: Cmp, elem: DType, lanes: u16, each: &str) -> String {
         let (ty, mask) = (self.vector(elem, lanes), self.vector(DType::Bool, lanes));
         let whole = native(elem).then(|| format!("({mask})(vx {} vy)", cmp_sign(op)));
+        let neon = for_neon(elem, lanes, || (elem == DType::F32).then(|| neon::cmp(op, &mask)));
         let name = format!("gm_{}_{}", cmp_word(op), &ty["gm_".len()..]);
-        self.lanewise(Lanewise { name, to: DType::Bool, from: &[elem, elem], lanes, whole }, each)
+        self.lanewise(Lanewise { name, to: DType::Bool, from: &[elem, elem], lanes, whole, neon }, each)
     }
 
     /// A choice between vectors.
@@ -246,7 +284,8 @@ impl Helpers {
         let whole = native(elem).then(|| format!("({ty})((vx & ({mask})vy) | (~vx & ({mask})vz))"));
         let name = format!("gm_select_{}", &ty["gm_".len()..]);
         let from = [DType::Bool, elem, elem];
-        self.lanewise(Lanewise { name, to: elem, from: &from, lanes, whole }, "x ? y : z")
+        let neon = for_neon(elem, lanes, || Some(neon::select(&ty)));
+        self.lanewise(Lanewise { name, to: elem, from: &from, lanes, whole, neon }, "x ? y : z")
     }
 
     /// A product of vectors added to.
@@ -256,7 +295,8 @@ impl Helpers {
         let name = format!("gm_fma_{}", &ty["gm_".len()..]);
         // Where no instruction does both, vectors are multiplied and added as such.
         let whole = (elem == DType::F32).then(|| "vx * vy + vz".to_owned());
-        self.lanewise(Lanewise { name, to: elem, from: &[elem; 3], lanes, whole }, &each)
+        let neon = for_neon(elem, lanes, || (elem == DType::F32).then(|| neon::fma(&ty)));
+        self.lanewise(Lanewise { name, to: elem, from: &[elem; 3], lanes, whole, neon }, &each)
     }
 
     /// A conversion of vectors; `each` is that of the scalar `x`. `what` tells conversions apart.
@@ -266,7 +306,8 @@ impl Helpers {
             ("bits", ..) if native(to) && native(from) => Some(format!("({target})vx")),
             _ => None,
         };
+        let neon = for_neon(to, lanes, || if what == "bits" { None } else { neon::cast(to, from, &target) });
         let name = format!("gm_{what}_{}_{}", &target["gm_".len()..], &source["gm_".len()..]);
-        self.lanewise(Lanewise { name, to, from: &[from], lanes, whole }, each)
+        self.lanewise(Lanewise { name, to, from: &[from], lanes, whole, neon }, each)
     }
 }
