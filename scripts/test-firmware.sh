@@ -5,7 +5,7 @@
 #
 # Each example runs with the model in floats and in bytes: in C on Cortex-M3 to M55, where what graphmend-pack says of sizes is
 # compared with the image and with the stack that a run took; in Rust on Cortex-M4 and M7, and on 32-bit and 64-bit RISC-V;
-# and by the runtime from a packed file in flash, on 64-bit RISC-V and Arm.
+# and by the runtime from a packed file in flash, on 64-bit RISC-V and Arm, and interpreted on 32-bit RISC-V.
 #
 # Needs arm-none-eabi-gcc, riscv64-unknown-elf-gcc and QEMU for boards (scripts/install-cross.sh --firmware; run as root, it is
 # installed here), a Rust for the boards (see scripts/cargo-cross.sh), and the Python environment of
@@ -81,14 +81,17 @@ in_c() {
     "$python" scripts/firmware_sizes.py "$folder.json" "$folder/kws.map" "$folder/out" || bad=$((bad + 1))
 }
 
-# EXAMPLE KIND TRIPLE: builds an example in Rust, and gives its image. Not optimised, it shares the core library with other builds.
+# EXAMPLE KIND TRIPLE ARGUMENTS...: builds an example in Rust, and gives its image. Not optimised, it shares the core library with
+# other builds.
 in_rust() {
+    local example=$1 kind=$2 triple=$3
+    shift 3
     (
-        cd "examples/$1"
-        export CARGO_TARGET_DIR=$built KWS_MODEL=$work/$2 GRAPHMEND_PACK=$pack
-        ../../scripts/cargo-cross.sh "$3" build --quiet
+        cd "examples/$example"
+        export CARGO_TARGET_DIR=$built KWS_MODEL=$work/$kind GRAPHMEND_PACK=$pack
+        ../../scripts/cargo-cross.sh "$triple" build --quiet "$@"
     ) >&2
-    echo "$built/$3/debug/$1"
+    echo "$built/$triple/debug/$example"
 }
 
 for kind in float int8; do
@@ -110,18 +113,22 @@ for kind in float int8; do
 
     # A packed file in flash: behind the program, which starts there; or in a device of its own.
     flash=$work/flash
-    image=$(in_rust firmware-cache $kind riscv64gc-unknown-none-elf)
-    "$pack" "$work/$kind/kws.onnx" --target riscv64 --quiet -o "$work/kws.gmc"
-    riscv64-unknown-elf-objcopy -O binary "$image" "$flash"
-    truncate -s 1M "$flash"
-    cat "$work/kws.gmc" >> "$flash"
-    truncate -s 32M "$flash"
-    run "file in flash, $kind, riscv64 on virt" "$work" qemu-system-riscv64 -M virt -bios none \
-        -drive "if=pflash,unit=0,format=raw,readonly=on,file=$flash"
+    for board in "riscv64 riscv64gc-unknown-none-elf riscv64" "riscv32 riscv32imac-unknown-none-elf portable --features interp"; do
+        read -r arch triple target arguments <<< "$board"
+        # shellcheck disable=SC2086
+        image=$(in_rust firmware-cache $kind "$triple" $arguments)
+        "$pack" "$work/$kind/kws.onnx" --target "$target" --quiet -o "$work/kws.gmc"
+        riscv64-unknown-elf-objcopy -O binary "$image" "$flash"
+        truncate -s 1M "$flash"
+        cat "$work/kws.gmc" >> "$flash"
+        truncate -s 32M "$flash"
+        run "file for $target in flash, $kind, $arch on virt" "$work" "qemu-system-$arch" -M virt -bios none \
+            -drive "if=pflash,unit=0,format=raw,readonly=on,file=$flash"
+    done
     image=$(in_rust firmware-cache $kind aarch64-unknown-none)
     "$pack" "$work/$kind/kws.onnx" --target cortex-a72 --quiet -o "$flash"
     truncate -s 64M "$flash"
-    run "file in flash, $kind, aarch64 on virt" "$work" qemu-system-aarch64 -M virt -cpu cortex-a72 -net none \
+    run "file for cortex-a72 in flash, $kind, aarch64 on virt" "$work" qemu-system-aarch64 -M virt -cpu cortex-a72 -net none \
         -semihosting-config enable=on,target=native -drive "if=pflash,unit=1,format=raw,readonly=on,file=$flash" -kernel "$image"
 done
 echo "$boards images, $bad not as expected"

@@ -5,6 +5,7 @@ fn main() {
     println!("cargo::rerun-if-env-changed=KWS_MODEL");
     println!("cargo::rustc-env=KWS_CASE={}/kws_case.rs", variable("KWS_MODEL"));
     let (folder, arch) = (variable("CARGO_MANIFEST_DIR"), variable("CARGO_CFG_TARGET_ARCH"));
-    println!("cargo::rerun-if-changed={arch}.ld");
-    println!("cargo::rustc-link-arg=-T{folder}/{arch}.ld");
+    let map = if arch.starts_with("riscv") { "riscv" } else { &arch };
+    println!("cargo::rerun-if-changed={map}.ld");
+    println!("cargo::rustc-link-arg=-T{folder}/{map}.ld");
 }

@@ -1,17 +1,25 @@
 //! Runs a packed model that lies in flash, where it lies: its code is executed and its weights are read there, and all else
-//! is memory that this program lends. There is no heap.
+//! is memory that this program lends. There is no heap, but with the feature `interp`: then the file is one for no processor
+//! in particular, whose kernels are made ready in memory and interpreted.
 
 #![no_std]
 #![no_main]
 
 #[cfg_attr(target_arch = "aarch64", path = "aarch64.rs")]
-#[cfg_attr(target_arch = "riscv64", path = "riscv64.rs")]
+#[cfg_attr(any(target_arch = "riscv32", target_arch = "riscv64"), path = "riscv.rs")]
 mod board;
+#[cfg(feature = "interp")]
+mod heap;
 
 use core::fmt;
 use core::ptr::with_exposed_provenance;
 
-use graphmend_runtime::{Error, HEAD, Host, ModelRef, Session, TensorRef, Trust, WeightCheck, file_bytes};
+#[cfg(not(feature = "interp"))]
+use graphmend_runtime::Host;
+#[cfg(feature = "interp")]
+use graphmend_runtime::Programs;
+use graphmend_runtime::{Error, HEAD, ModelRef, Session, TensorRef, Trust, WeightCheck, file_bytes};
+#[cfg(not(feature = "interp"))]
 use graphmend_targets::Features;
 
 /// An input, and what onnxruntime computes for it.
@@ -26,7 +34,7 @@ const TOLERANCE: f32 = 1e-5;
 #[repr(C, align(64))]
 struct Memory {
     arena: [u8; 256 << 10],
-    state: [i64; 2048],
+    state: [i64; 8192],
 }
 
 static mut MEMORY: Memory = Memory { arena: [0; _], state: [0; _] };
@@ -39,8 +47,16 @@ fn flash(bytes: usize) -> &'static [u8] {
 /// Prints the scores. Whether they equal onnxruntime's.
 fn run(memory: &mut Memory) -> Result<bool, Error> {
     let file = flash(file_bytes(flash(HEAD))?);
+    #[cfg(feature = "interp")]
+    let programs = Programs::from_bytes(file)?;
+    #[cfg(feature = "interp")]
+    say!("kernels to interpret: {} bytes of heap", heap::used());
+    #[cfg(feature = "interp")]
+    let model = ModelRef::interpreted(file, Trust::Unsigned, WeightCheck::OnUse, &programs)?;
     // What the board's processor is; firmware that knows its file's digest gives it as `Trust::Pinned`.
+    #[cfg(not(feature = "interp"))]
     let host = Host::with_features(graphmend_targets::lookup(board::CPU).map_or(Features::NONE, |cpu| cpu.features));
+    #[cfg(not(feature = "interp"))]
     // SAFETY: flash does not change, and is executable; the file there was made by `graphmend-pack`.
     let model = unsafe { ModelRef::from_bytes(file, Trust::Unsigned, host, WeightCheck::OnUse, None)? };
     say!(

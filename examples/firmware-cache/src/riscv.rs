@@ -5,10 +5,11 @@ use core::ptr::with_exposed_provenance_mut;
 
 /// The first flash device, behind the program, which the processor starts from there.
 pub const FLASH: usize = 0x2010_0000;
-/// What files are packed for.
-pub const CPU: &str = "riscv64";
+/// What files are packed for, but for those that are interpreted.
+#[cfg(not(feature = "interp"))]
+pub const CPU: &str = if cfg!(target_arch = "riscv64") { "riscv64" } else { "rv32imac" };
 
-// One processor runs; its floating-point unit is switched on (mstatus.FS).
+// One processor runs; its floating-point unit, if there is one, is switched on (mstatus.FS).
 global_asm!(
     r#"
     .section .text.start, "ax"
@@ -25,16 +26,16 @@ start:
     la t1, data_end
     la t2, data_source
 0:  bgeu t0, t1, 1f
-    ld t3, 0(t2)
-    sd t3, 0(t0)
-    addi t0, t0, 8
-    addi t2, t2, 8
+    lw t3, 0(t2)
+    sw t3, 0(t0)
+    addi t0, t0, 4
+    addi t2, t2, 4
     j 0b
 1:  la t0, bss_start
     la t1, bss_end
 2:  bgeu t0, t1, 3f
-    sd zero, 0(t0)
-    addi t0, t0, 8
+    sw zero, 0(t0)
+    addi t0, t0, 4
     j 2b
 3:  call main
 park:
