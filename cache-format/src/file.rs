@@ -313,6 +313,15 @@ impl<'a> Index<'a> {
         self.sections().find(|s| (s.kind, s.variant) == (kind, variant))
     }
 
+    /// Where the section of this kind for this variant lies, of a file that is known to be as it was written.
+    pub fn trusted_range(&self, kind: SectionKind, variant: u16) -> Option<core::ops::Range<usize>> {
+        let entries = self.sections.chunks_exact(SECTION);
+        let is_it = |raw: &&[u8]| u16_at(raw, 0) == Some(kind as u16) && u16_at(raw, 2) == Some(variant);
+        let raw = entries.into_iter().find(is_it)?;
+        let from = usize::try_from(u64_at(raw, 8)?).ok()?;
+        Some(from..from.checked_add(usize::try_from(u64_at(raw, 16)?).ok()?)?)
+    }
+
     /// A variant.
     pub fn variant(&self, index: u16) -> Option<Variant> {
         let raw: [u8; VARIANT] = array(self.variants, usize::from(index) * VARIANT)?;

@@ -99,32 +99,24 @@ impl BinOp {
             BinOp::Add => a.checked_add(b)?,
             BinOp::Sub => a.checked_sub(b)?,
             BinOp::Mul => a.checked_mul(b)?,
-            BinOp::FloorDiv | BinOp::CeilDiv | BinOp::TruncDiv => {
+            BinOp::FloorDiv | BinOp::CeilDiv | BinOp::TruncDiv | BinOp::Mod | BinOp::Rem => {
                 if b == 0 {
                     return Some(0);
                 }
-                let (q, r) = (a.checked_div(b)?, a.checked_rem(b)?);
+                // Of MIN by -1 the quotient does not fit; the remainder is 0 even so.
+                let q = a.wrapping_div(b);
+                let r = a.wrapping_sub(q.wrapping_mul(b));
                 let inexact = r != 0;
                 let negative = (a < 0) != (b < 0);
                 match self {
+                    BinOp::Rem => r,
+                    BinOp::Mod if inexact && negative => r + b,
+                    BinOp::Mod => r,
+                    _ if q < 0 && !negative => return None,
                     BinOp::FloorDiv if inexact && negative => q - 1,
                     BinOp::CeilDiv if inexact && !negative => q + 1,
                     _ => q,
                 }
-            }
-            BinOp::Mod => {
-                if b == 0 {
-                    return Some(0);
-                }
-                // The remainder of MIN by -1 is 0 although the quotient does not fit.
-                let r = a.wrapping_rem(b);
-                if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
-            }
-            BinOp::Rem => {
-                if b == 0 {
-                    return Some(0);
-                }
-                a.wrapping_rem(b)
             }
             BinOp::Min => a.min(b),
             BinOp::Max => a.max(b),

@@ -6,13 +6,12 @@
 
 use graphmend_cache_format::abi::{KernelArgs, status};
 use graphmend_cache_format::plan::{Buffer, Source, Space, Step, Val};
-use graphmend_cache_format::{ARENA_ALIGN, DType, LEAF};
+use graphmend_cache_format::{ARENA_ALIGN, DType};
 
-use crate::model::VerifyLeaf;
 use crate::spread::{Job, Spread};
-use crate::state::{Place, Words, set, test};
+use crate::state::{Place, Words};
 use crate::tensor::aligned;
-use crate::window::Window;
+use crate::window::Bring;
 use crate::{Error, ModelRef, Observe, TensorRef};
 
 /// Memory that a buffer is right now.
@@ -27,11 +26,9 @@ struct View {
     fixed: bool,
 }
 
-impl View {
-    fn overlaps(&self, other: &View) -> bool {
-        let (a, b) = (self.ptr.addr(), other.ptr.addr());
-        self.len > 0 && other.len > 0 && a < b.saturating_add(other.len) && b < a.saturating_add(self.len)
-    }
+/// Whether two ranges of memory, each an address and a length, have bytes in common.
+fn overlap(a: (usize, usize), b: (usize, usize)) -> bool {
+    a.1 > 0 && b.1 > 0 && a.0 < b.0.saturating_add(b.1) && b.0 < a.0.saturating_add(a.1)
 }
 
 /// Why a run ends. Two registers hold it, where an [`Error`] would be written to memory by each of the many places that find one:
@@ -66,9 +63,11 @@ pub(crate) struct Machine<'r, 'w> {
     /// Who shares calls with several work units; nobody: each is one call.
     pub(crate) spread: Option<&'r dyn Spread>,
     /// Where absent weights are brought.
-    pub(crate) window: Option<Window<'w>>,
+    pub(crate) window: Option<&'w mut dyn Bring>,
     /// The instruction that is carried out.
     pub(crate) at: u32,
+    /// An operand was not there: the file is no longer what was checked.
+    pub(crate) changed: bool,
     /// What a kernel returned, if it ends the run.
     pub(crate) status: u32,
     /// What others than the machine report.
@@ -76,13 +75,20 @@ pub(crate) struct Machine<'r, 'w> {
 }
 
 impl Machine<'_, '_> {
-    #[inline]
-    fn val(&self, val: Val) -> Result<i64, Fault> {
-        match val.source() {
+    /// The value of an operand. Of one that is not there it is 0, and the run ends with this step: in place of a [`Result`], which
+    /// each of many callers would take from memory and look into.
+    fn val(&mut self, val: Val) -> i64 {
+        let value = match val.source() {
             Source::Reg(r) => self.words.regs.get(r as usize).copied(),
             Source::Const(i) => self.model.plan.constant(i),
-        }
-        .ok_or(Fault::Changed)
+        };
+        self.changed |= value.is_none();
+        value.unwrap_or(0)
+    }
+
+    /// An operand that is an offset or a size. What is none is larger than any memory.
+    fn size(&mut self, val: Val) -> usize {
+        usize::try_from(self.val(val)).unwrap_or(usize::MAX)
     }
 
     fn set_reg(&mut self, reg: u32, value: i64) -> Result<(), Fault> {
@@ -92,7 +98,15 @@ impl Machine<'_, '_> {
 
     /// Runs the plan and leaves the outputs in the state.
     pub(crate) fn run(&mut self, observer: &mut impl Observe) -> Result<(), Error> {
-        self.follow(observer).map_err(|fault| self.error(fault))
+        let ended = self.follow(observer).and_then(|()| self.unchanged());
+        ended.map_err(|fault| self.error(fault))?;
+        *self.words.done = 1;
+        Ok(())
+    }
+
+    /// Whether all operands were there so far.
+    fn unchanged(&self) -> Result<(), Fault> {
+        if self.changed { Err(Fault::Changed) } else { Ok(()) }
     }
 
     fn error(&self, fault: Fault) -> Error {
@@ -130,6 +144,7 @@ impl Machine<'_, '_> {
         let mut pc = 0;
         let mut left = self.step_limit;
         loop {
+            self.unchanged()?;
             let at = pc;
             self.at = at;
             pc += 1;
@@ -146,17 +161,20 @@ impl Machine<'_, '_> {
                     observer.after(at, kernel);
                 }
                 Step::Bin { op, dst, a, b } => {
-                    let value = op.apply(self.val(a)?, self.val(b)?).ok_or(Fault::Overflow)?;
+                    let value = op.apply(self.val(a), self.val(b)).ok_or(Fault::Overflow)?;
                     self.set_reg(dst, value)?;
                 }
-                Step::Set { dst, value } => self.set_reg(dst, self.val(value)?)?,
+                Step::Set { dst, value } => {
+                    let value = self.val(value);
+                    self.set_reg(dst, value)?;
+                }
                 Step::InputDim { dst, input, axis } => {
                     let tensor = self.inputs.get(input as usize).ok_or(Fault::Changed)?;
                     let size = *tensor.shape.get(axis as usize).ok_or(Fault::Changed)?;
                     self.set_reg(dst, i64::try_from(size).map_err(|_| Fault::Overflow)?)?;
                 }
                 Step::Select { dst, cond, a, b } => {
-                    let value = if self.val(cond)? != 0 { self.val(a)? } else { self.val(b)? };
+                    let value = if self.val(cond) != 0 { self.val(a) } else { self.val(b) };
                     self.set_reg(dst, value)?;
                 }
                 Step::LoadInt { dst, buf, index } => {
@@ -171,17 +189,17 @@ impl Machine<'_, '_> {
                 Step::SetSlot { slot, buf } => self.set_slot(slot, buf)?,
                 Step::Jump { target } => pc = jump(target)?,
                 Step::JumpIfZero { cond, target } => {
-                    if self.val(cond)? == 0 {
+                    if self.val(cond) == 0 {
                         pc = jump(target)?;
                     }
                 }
                 Step::Check { cond, message } => {
-                    if self.val(cond)? == 0 {
+                    if self.val(cond) == 0 {
                         return Err(Fault::Check(message));
                     }
                 }
                 Step::Reserve { bytes } => {
-                    let needed = usize::try_from(self.val(bytes)?).map_err(|_| Fault::Overflow)?;
+                    let needed = usize::try_from(self.val(bytes)).map_err(|_| Fault::Overflow)?;
                     if needed > self.arena_len {
                         return Err(Fault::Arena(needed));
                     }
@@ -194,11 +212,11 @@ impl Machine<'_, '_> {
     /// Base and length of a place.
     fn place(&self, place: Place) -> Result<(*mut u8, usize), Fault> {
         Ok(match place {
-            Place::Arena => (self.arena, self.arena_len),
-            Place::Weights => self.model.weights(),
-            Place::Input(k) => {
-                let bytes = self.inputs.get(k as usize).ok_or(Fault::Changed)?.bytes;
-                (bytes.as_ptr().cast_mut(), bytes.len())
+            Place::ARENA => (self.arena, self.arena_len),
+            Place::WEIGHTS => self.model.weights(),
+            _ => {
+                let input = place.as_input().and_then(|k| self.inputs.get(k as usize)).ok_or(Fault::Changed)?;
+                (input.bytes.as_ptr().cast_mut(), input.bytes.len())
             }
         })
     }
@@ -210,7 +228,7 @@ impl Machine<'_, '_> {
         match self.words.known.get(at..at + 2) {
             Some(&[tag, len]) if tag > 0 => {
                 let (place, base) =
-                    if tag & 1 == 1 { (Place::Arena, self.arena) } else { (Place::Weights, self.model.weights().0) };
+                    if tag & 1 == 1 { (Place::ARENA, self.arena) } else { (Place::WEIGHTS, self.model.weights().0) };
                 let (offset, len) = (((tag - 1) >> 1) as usize, len as usize);
                 Ok(View { place, offset, len, ptr: base.wrapping_add(offset), fixed: true })
             }
@@ -224,53 +242,50 @@ impl Machine<'_, '_> {
         let Buffer { space, dtype, offset, bytes } = self.model.plan.buffer(buffer).ok_or(Fault::Changed)?;
         let wrong = Fault::Buffer(buffer);
         let is_const = |v: Val| matches!(v.source(), Source::Const(_));
-        let mut fixed = is_const(offset) && bytes.is_some_and(is_const);
         // The part of a place that the buffer is relative to.
-        let (place, from, room) = match space {
+        let (place, part) = match space {
+            Space::Arena => (Place::ARENA, None),
+            Space::Weights => (Place::WEIGHTS, None),
+            Space::Input(k) => (Place::input(k), None),
+            Space::Slot(k) => self.slot(k)?,
+        };
+        let fixed = is_const(offset) && bytes.is_some_and(is_const) && part.is_none() && place.as_input().is_none();
+        let (base, all) = self.place(place)?;
+        let (from, room) = match part {
+            Some(part) => part,
             // What is the same in every run ends where every arena has bytes.
-            Space::Arena if fixed => (Place::Arena, 0, self.model.arena_bytes()),
-            Space::Arena => (Place::Arena, 0, self.arena_len),
-            Space::Weights => (Place::Weights, 0, self.model.weights().1),
-            Space::Input(k) => {
-                fixed = false;
-                (Place::Input(k), 0, self.place(Place::Input(k))?.1)
-            }
-            Space::Slot(k) => {
-                fixed = false;
-                self.slot(k)?
-            }
+            None if fixed && place == Place::ARENA => (0, self.model.arena_bytes()),
+            None => (0, all),
         };
-        let offset = usize::try_from(self.val(offset)?).map_err(|_| wrong)?;
+        let offset = self.size(offset);
         let left = room.checked_sub(offset).ok_or(wrong)?;
-        let len = match bytes {
-            Some(bytes) => usize::try_from(self.val(bytes)?).map_err(|_| wrong)?,
-            None => left,
-        };
+        let len = bytes.map_or(left, |bytes| self.size(bytes));
         if len > left {
             return Err(wrong);
         }
         let offset = from + offset;
-        let ptr = self.place(place)?.0.wrapping_add(offset);
+        let ptr = base.wrapping_add(offset);
         if len > 0 && !aligned(dtype, ptr.addr()) {
             return Err(wrong);
         }
         let view = View { place, offset, len, ptr, fixed };
-        if place == Place::Weights
+        if place == Place::WEIGHTS
             && let Some((leaves, verify)) = self.model.leaves
         {
-            self.verify_weights(leaves, verify, &view)?;
+            let marks = &mut *self.words.leaves;
+            verify(self.model.weights, leaves, marks, (offset, len)).map_err(|e| self.failed(e.into()))?;
         }
         if fixed {
             let at = buffer as usize * 2;
             let known = self.words.known.get_mut(at..at + 2).ok_or(Fault::Changed)?;
-            let tag = offset as i64 * 2 + if place == Place::Arena { 1 } else { 2 };
+            let tag = offset as i64 * 2 + if place == Place::ARENA { 1 } else { 2 };
             known.copy_from_slice(&[tag, len as i64]);
         }
         Ok(view)
     }
 
     /// Place, first byte and length of a slot's view, which lies inside its place.
-    fn slot(&self, slot: u32) -> Result<(Place, usize, usize), Fault> {
+    fn slot(&self, slot: u32) -> Result<(Place, Option<(usize, usize)>), Fault> {
         let at = slot as usize * 3;
         let Some(&[word, offset, len]) = self.words.slots.get(at..at + 3) else {
             return Err(Fault::Changed);
@@ -278,11 +293,11 @@ impl Machine<'_, '_> {
         if word == 0 {
             return Err(Fault::SlotUnset);
         }
-        let place = Place::from_word(word).ok_or(Fault::Changed)?;
+        let place = Place::from_word(word);
         let (offset, len) = (offset as usize, len as usize);
         // Written by `set_slot` from a checked view of the same run.
         debug_assert!(self.place(place).is_ok_and(|(_, room)| offset + len <= room));
-        Ok((place, offset, len))
+        Ok((place, Some((offset, len))))
     }
 
     fn set_slot(&mut self, slot: u32, buf: u32) -> Result<(), Fault> {
@@ -293,21 +308,10 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// Verifies the blocks under a view of weights that have not been yet.
-    fn verify_weights(&mut self, leaves: &[u8], verify: VerifyLeaf, view: &View) -> Result<(), Fault> {
-        for leaf in view.offset / LEAF..(view.offset + view.len).div_ceil(LEAF) {
-            if !test(self.words.leaves, leaf) {
-                verify(self.model.weights, leaves, leaf).map_err(|e| self.failed(e.into()))?;
-                set(self.words.leaves, leaf);
-            }
-        }
-        Ok(())
-    }
-
     /// A view to be read. Weights that are not in memory are brought.
     fn readable(&mut self, buffer: u32) -> Result<View, Fault> {
         let view = self.view(buffer)?;
-        if self.model.absent == 0 || view.place != Place::Weights || view.len == 0 {
+        if self.model.absent == 0 || view.place != Place::WEIGHTS || view.len == 0 {
             return Ok(view);
         }
         let window = self.window.as_mut().ok_or(Fault::WeightsAbsent)?;
@@ -327,7 +331,7 @@ impl Machine<'_, '_> {
     /// A buffer that may be written.
     fn writable(&mut self, buffer: u32) -> Result<View, Fault> {
         let view = self.view(buffer)?;
-        if view.place == Place::Arena { Ok(view) } else { Err(Fault::Write(buffer)) }
+        if view.place == Place::ARENA { Ok(view) } else { Err(Fault::Write(buffer)) }
     }
 
     fn dispatch(
@@ -339,7 +343,7 @@ impl Machine<'_, '_> {
         scratch: Option<u32>,
     ) -> Result<(), Fault> {
         let k = self.model.kernels.get(kernel).ok_or(Fault::Changed)?;
-        let units = tiles.map_or(Ok(1), |t| self.val(t))?;
+        let units = tiles.map_or(1, |t| self.val(t));
         if units <= 0 {
             return Ok(());
         }
@@ -368,10 +372,11 @@ impl Machine<'_, '_> {
             self.check_overlaps(k.bufs, first_binding, scratch.as_ref())?;
         }
         for i in 0..k.scalars {
-            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Fault::Changed)?)?;
+            let value = self.val(self.model.plan.val(first_scalar + i).ok_or(Fault::Changed)?);
             let word = self.words.scalars.get_mut(i as usize);
             *word.ok_or(Fault::Changed)? = value;
         }
+        self.unchanged()?;
         #[cfg(feature = "interp")]
         if let crate::Code::Interpreted(programs) = self.model.code {
             let lent = crate::interp::Lent {
@@ -442,44 +447,40 @@ impl Machine<'_, '_> {
         Ok(())
     }
 
-    /// The pointer and length that `set_binding` stored.
-    fn binding(&self, index: u32) -> Result<View, Fault> {
+    /// Address and length of what `set_binding` has bound.
+    fn bound(&self, index: u32) -> (usize, usize) {
         let index = index as usize;
-        let len = *self.words.lens.get(index).ok_or(Fault::Changed)? as usize;
-        if index >= self.words.bufs.len() {
-            return Err(Fault::Changed);
+        match self.words.lens.get(index) {
+            Some(len) if index < self.words.bufs.len() => {
+                // SAFETY: inside the words as in `set_binding`, which has stored it.
+                let ptr = unsafe { self.words.bufs.as_ptr().cast::<*mut u8>().add(index).read() };
+                (ptr.addr(), *len as usize)
+            }
+            _ => (0, 0),
         }
-        // SAFETY: inside the words as in `set_binding`, which has stored it.
-        let ptr = unsafe { self.words.bufs.as_ptr().cast::<*mut u8>().add(index).read() };
-        Ok(View { place: Place::Arena, offset: 0, len, ptr, fixed: false })
     }
 
     fn check_overlaps(&self, bufs: u32, first_binding: u32, scratch: Option<&View>) -> Result<(), Fault> {
+        let scratch = scratch.map_or((0, 0), |view| (view.ptr.addr(), view.len));
         for i in 0..bufs {
-            let a = self.binding(i)?;
+            let a = self.bound(i);
             let binding = self.model.plan.binding(first_binding + i).ok_or(Fault::Changed)?;
-            let wrong = Fault::Write(binding.buf);
-            if scratch.is_some_and(|s| s.overlaps(&a)) {
-                return Err(wrong);
+            let mut wrong = overlap(a, scratch);
+            for j in 0..bufs {
+                wrong |= binding.written && i != j && overlap(a, self.bound(j));
             }
-            if !binding.written {
-                continue;
-            }
-            for j in (0..bufs).filter(|&j| j != i) {
-                if a.overlaps(&self.binding(j)?) {
-                    return Err(wrong);
-                }
+            if wrong {
+                return Err(Fault::Write(binding.buf));
             }
         }
         Ok(())
     }
 
     /// An element of a view, as a range that lies inside it.
-    fn element(&self, view: &View, dtype: DType, index: Val) -> Result<*mut u8, Fault> {
-        let wrong = Fault::Index;
-        let index = usize::try_from(self.val(index)?).map_err(|_| wrong)?;
+    fn element(&mut self, view: &View, dtype: DType, index: Val) -> Result<*mut u8, Fault> {
+        let index = self.size(index);
         if index >= view.len / dtype.size() {
-            return Err(wrong);
+            return Err(Fault::Index);
         }
         Ok(view.ptr.wrapping_add(index * dtype.size()))
     }
@@ -510,7 +511,7 @@ impl Machine<'_, '_> {
         let view = self.writable(buf)?;
         let dtype = self.dtype(buf)?;
         let at = self.element(&view, dtype, index)?;
-        let value = self.val(value)?;
+        let value = self.val(value);
         let bits = if dtype == DType::Bool { i64::from(value != 0) } else { value };
         // SAFETY: `element` has checked that `size` bytes at `at` lie inside the view, which is in the arena.
         unsafe { core::ptr::copy_nonoverlapping(bits.to_le_bytes().as_ptr(), at, dtype.size()) };
@@ -522,13 +523,9 @@ impl Machine<'_, '_> {
         let to = self.writable(dst.0)?;
         self.clear_window();
         let from = self.readable(src.0)?;
-        let dst_offset = usize::try_from(self.val(dst.1)?).map_err(|_| wrong)?;
-        let src_offset = usize::try_from(self.val(src.1)?).map_err(|_| wrong)?;
+        let (dst_offset, src_offset) = (self.size(dst.1), self.size(src.1));
         let left = from.len.checked_sub(src_offset).ok_or(wrong)?;
-        let len = match bytes {
-            Some(bytes) => usize::try_from(self.val(bytes)?).map_err(|_| wrong)?,
-            None => left,
-        };
+        let len = bytes.map_or(left, |bytes| self.size(bytes));
         if len > left || to.len.checked_sub(dst_offset).is_none_or(|room| len > room) {
             return Err(wrong);
         }
@@ -558,6 +555,7 @@ impl Machine<'_, '_> {
     }
 
     /// Stores where the outputs are, and their shapes.
+    #[inline(never)]
     fn finish(&mut self) -> Result<(), Fault> {
         let mut dims = 0;
         for output in 0..self.model.plan.outputs {
@@ -565,29 +563,25 @@ impl Machine<'_, '_> {
             let record = self.model.plan.output(output).ok_or(Fault::Changed)?;
             let tensor = self.model.tensors.declared_output(output).ok_or(Fault::Changed)?;
             let view = self.view(record.buf)?;
-            if matches!(view.place, Place::Input(_)) {
+            if view.place.as_input().is_some() {
                 return Err(wrong);
             }
-            let mut bytes = Some(tensor.dtype.size());
+            let mut bytes = tensor.dtype.size();
             for axis in 0..tensor.rank as u32 {
-                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Fault::Changed)?)?;
-                let size_here = usize::try_from(size).map_err(|_| wrong)?;
-                // Sizes beside a 0 are not limited by memory, so the product may not fit and yet be 0.
-                bytes = match (bytes, size_here) {
-                    (_, 0) | (Some(0), _) => Some(0),
-                    (Some(b), n) => b.checked_mul(n),
-                    (None, _) => None,
-                };
+                let size = self.val(self.model.plan.val(record.first_dim + axis).ok_or(Fault::Changed)?);
+                // Sizes beside a 0 are not limited by memory: the product is 0 however large it was before.
+                bytes = bytes.saturating_mul(usize::try_from(size).map_err(|_| wrong)?);
                 *self.words.dims.get_mut(dims).ok_or(Fault::Changed)? = size;
                 dims += 1;
             }
-            let bytes = bytes.filter(|&b| b <= view.len).ok_or(wrong)?;
+            if bytes > view.len {
+                return Err(wrong);
+            }
             let at = output as usize * 3;
             let words = self.words.outputs.get_mut(at..at + 3);
             let words = words.ok_or(Fault::Changed)?;
             words.copy_from_slice(&[view.place.word(), view.offset as i64, bytes as i64]);
         }
-        *self.words.done = 1;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use graphmend_cache_format::check::check_plan;
 use graphmend_cache_format::file::{ALL_VARIANTS, File, HEADER, Index, SectionKind, verify_leaf};
 use graphmend_cache_format::plan::{Kernel, Kernels, Plan, Space, Step};
 use graphmend_cache_format::tensors::{Tensor, Tensors};
-use graphmend_cache_format::{ARENA_ALIGN, CODE_ALIGN, Digest, FormatError};
+use graphmend_cache_format::{ARENA_ALIGN, CODE_ALIGN, Digest, FormatError, LEAF};
 #[cfg(feature = "interp")]
 use graphmend_kernel::interp::Program;
 
@@ -16,7 +16,7 @@ use crate::Error;
 use crate::Programs;
 use crate::select::{Host, is_interpreted, select};
 use crate::spread::lane_bytes;
-use crate::state::Layout;
+use crate::state::{Layout, set, test};
 
 /// Why a file is believed to come from whom it should. Digests alone only show damage: whoever changes a file can make
 /// its digests right again.
@@ -67,14 +67,30 @@ pub struct ModelRef<'a> {
     /// Bytes of weights that are not in memory.
     pub(crate) absent: usize,
     /// Digests of the weights, if they are still to be verified on use, and what does it.
-    pub(crate) leaves: Option<(&'a [u8], VerifyLeaf)>,
+    pub(crate) leaves: Option<(&'a [u8], Verify)>,
     pub(crate) code: Code<'a>,
     pub(crate) layout: Layout,
     variant: u16,
 }
 
-/// Verifies a block of weights: [`verify_leaf`]. A pointer, so that it is only linked where models are opened that want it.
-pub(crate) type VerifyLeaf = fn(&[u8], &[u8], usize) -> Result<(), FormatError>;
+/// Verifies weights: [`verify_weights`]. A pointer, so that it is only linked where models are opened that want it.
+pub(crate) type Verify = fn(&[u8], &[u8], &mut [i64], (usize, usize)) -> Result<(), FormatError>;
+
+/// Verifies the blocks that `bytes` weights from `offset` on lie in, but those that are marked, and marks them.
+fn verify_weights(
+    weights: &[u8],
+    leaves: &[u8],
+    marks: &mut [i64],
+    (offset, bytes): (usize, usize),
+) -> Result<(), FormatError> {
+    for leaf in offset / LEAF..(offset + bytes).div_ceil(LEAF) {
+        if !test(marks, leaf) {
+            verify_leaf(weights, leaves, leaf)?;
+            set(marks, leaf);
+        }
+    }
+    Ok(())
+}
 
 /// The verified sections that a [`ModelRef`] is made of.
 pub(crate) struct Parts<'a> {
@@ -181,10 +197,8 @@ impl<'a> ModelRef<'a> {
         if functions.is_none() && index.variant(variant).is_none_or(is_interpreted) {
             return Err(Error::NoInterpreter);
         }
-        let data = |kind, variant| {
-            let section = index.section(kind, variant).and_then(|s| Index::range(&s));
-            section.and_then(|range| bytes.get(range)).unwrap_or_default()
-        };
+        let data =
+            |kind, variant| index.trusted_range(kind, variant).and_then(|range| bytes.get(range)).unwrap_or_default();
         let plan = Plan::parse(data(SectionKind::Plan, variant))?;
         let tensors = Tensors::parse_trusted(data(SectionKind::Tensors, ALL_VARIANTS))?;
         Ok(ModelRef {
@@ -274,7 +288,7 @@ impl<'a> ModelRef<'a> {
         let lanes = 0;
         let layout = Layout::new(&plan, &tensors, leaves, lanes)?;
         let Parts { weights, absent, code, variant, .. } = parts;
-        let leaves = parts.leaves.map(|l| (l, verify_leaf as VerifyLeaf));
+        let leaves = parts.leaves.map(|l| (l, verify_weights as Verify));
         Ok(ModelRef { tensors, plan, kernels, weights, absent, leaves, code, layout, variant })
     }
 

@@ -32,8 +32,9 @@ impl Host {
 /// (the first of equals). One whose kernels are interpreted is taken only where there is no other. If there is none, the error says what the variant that comes nearest is built for.
 pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
     let mut best: Option<(u16, (bool, u32))> = None;
-    let mut nearest: Option<Error> = None;
-    for (i, v) in (0..=u16::MAX).zip(index.variants()) {
+    let mut nearest = (u32::MAX, Error::NoSuchVariant);
+    let mut i = 0;
+    while let Some(v) = index.variant(i) {
         match fits(v, host) {
             Ok(()) => {
                 let rank = (!is_interpreted(v), v.rank);
@@ -41,11 +42,16 @@ pub fn select(index: &Index<'_>, host: Host) -> Result<u16, Error> {
                     best = Some((i, rank));
                 }
             }
-            Err(e) if nearest.is_none_or(|n| distance(e) < distance(n)) => nearest = Some(e),
-            Err(_) => {}
+            Err(e) => {
+                let far = distance(e);
+                if far < nearest.0 {
+                    nearest = (far, e);
+                }
+            }
         }
+        i += 1;
     }
-    best.map(|(i, _)| i).ok_or(nearest.unwrap_or(Error::NoSuchVariant))
+    best.map(|(i, _)| i).ok_or(nearest.1)
 }
 
 /// Whether a variant has kernels that are interpreted instead of machine code.

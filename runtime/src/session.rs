@@ -5,7 +5,7 @@ use graphmend_cache_format::ARENA_ALIGN;
 use crate::machine::Machine;
 use crate::state::{Layout, Place};
 use crate::tensor::aligned;
-use crate::window::Window;
+use crate::window::{Bring, Window};
 use crate::{Error, ModelRef, Spread, TensorRef, TensorView, WeightSource};
 
 /// Sees the kernel calls of a run, for profiles. Both methods do nothing unless overridden.
@@ -95,13 +95,13 @@ impl<'s> Session<'s> {
         weights: &mut dyn WeightSource,
         window: &mut [u8],
     ) -> Result<(), Error> {
-        self.start(inputs, Some(Window::new(weights, window)?), &mut ())
+        self.start(inputs, Some(&mut Window::new(weights, window)?), &mut ())
     }
 
     fn start(
         &mut self,
         inputs: &[TensorRef<'_>],
-        window: Option<Window<'_>>,
+        window: Option<&mut dyn Bring>,
         observer: &mut impl Observe,
     ) -> Result<(), Error> {
         // An earlier run's outputs are gone even if this one does not start.
@@ -117,6 +117,7 @@ impl<'s> Session<'s> {
             spread: self.spread,
             window,
             at: 0,
+            changed: false,
             status: 0,
             failure: None,
         };
@@ -160,9 +161,9 @@ pub(crate) fn output<'a>(
         return Err(Error::Changed);
     };
     let memory = match Place::from_word(place) {
-        Some(Place::Arena) => arena,
-        Some(Place::Weights) if model.absent > 0 => return Err(Error::WeightsAbsent),
-        Some(Place::Weights) => model.weights,
+        Place::ARENA => arena,
+        Place::WEIGHTS if model.absent > 0 => return Err(Error::WeightsAbsent),
+        Place::WEIGHTS => model.weights,
         _ => return Err(Error::Changed),
     };
     let before: usize = (0..number).filter_map(|i| model.tensors.declared_output(i)).map(|t| t.rank).sum();
@@ -186,7 +187,7 @@ fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Er
         if given.shape.len() != declared.rank {
             return Err(Error::InputRank { input, expected: declared.rank, got: given.shape.len() });
         }
-        let mut bytes = Some(given.dtype.size());
+        let mut expected = given.dtype.size();
         for (axis, &got) in (0u32..).zip(given.shape) {
             let dim = declared.bounds(axis as usize).ok_or(Error::Changed)?;
             if i64::try_from(got).is_ok_and(|n| n < dim.lo || n > dim.hi) || i64::try_from(got).is_err() {
@@ -194,18 +195,14 @@ fn check_inputs(model: &ModelRef<'_>, inputs: &[TensorRef<'_>]) -> Result<(), Er
             }
             if let Some((first_input, first_axis)) = dim.same {
                 let first = inputs.get(first_input as usize).and_then(|t| t.shape.get(first_axis as usize));
-                let expected = *first.ok_or(Error::Changed)?;
-                if got != expected {
-                    return Err(Error::InputSymbol { input, axis, first_input, first_axis, expected, got });
+                let first = *first.ok_or(Error::Changed)?;
+                if got != first {
+                    return Err(Error::InputSymbol { input, axis, first_input, first_axis, expected: first, got });
                 }
             }
-            bytes = match (bytes, got) {
-                (_, 0) | (Some(0), _) => Some(0),
-                (Some(b), n) => b.checked_mul(n),
-                (None, _) => None,
-            };
+            // Sizes beside a 0 are not limited by memory: the product is 0 however large it was before.
+            expected = expected.saturating_mul(got);
         }
-        let expected = bytes.unwrap_or(usize::MAX);
         if given.bytes.len() != expected {
             return Err(Error::InputBytes { input, expected, got: given.bytes.len() });
         }

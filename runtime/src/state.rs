@@ -74,25 +74,28 @@ impl Layout {
     /// Divides the words; nothing if there are too few.
     pub(crate) fn split<'s>(&self, state: &'s mut [i64]) -> Option<Words<'s>> {
         let mut rest = state.get_mut(..self.total)?;
+        let lens = self.bufs + (self.scalars - self.bufs) / 2;
+        let ends = [
+            self.regs,
+            self.slots,
+            self.bufs,
+            lens,
+            self.scalars,
+            self.outputs,
+            self.dims,
+            self.leaves,
+            self.lanes,
+            self.known,
+            self.total,
+        ];
+        let mut parts: [&mut [i64]; 11] = Default::default();
         let mut at = 0;
-        let mut part = |end: usize| {
-            let (head, tail) = core::mem::take(&mut rest).split_at_mut_checked(end.checked_sub(at)?)?;
-            (rest, at) = (tail, end);
-            Some(head)
-        };
-        Some(Words {
-            done: part(self.regs)?.first_mut()?,
-            regs: part(self.slots)?,
-            slots: part(self.bufs)?,
-            bufs: part(self.bufs + (self.scalars - self.bufs) / 2)?,
-            lens: part(self.scalars)?,
-            scalars: part(self.outputs)?,
-            outputs: part(self.dims)?,
-            dims: part(self.leaves)?,
-            leaves: part(self.lanes)?,
-            lanes: part(self.known)?,
-            known: part(self.total)?,
-        })
+        for (part, end) in parts.iter_mut().zip(ends) {
+            (*part, rest) = core::mem::take(&mut rest).split_at_mut_checked(end.checked_sub(at)?)?;
+            at = end;
+        }
+        let [done, regs, slots, bufs, lens, scalars, outputs, dims, leaves, lanes, known] = parts;
+        Some(Words { done: done.first_mut()?, regs, slots, bufs, lens, scalars, outputs, dims, leaves, lanes, known })
     }
 }
 
@@ -113,30 +116,30 @@ pub(crate) struct Words<'s> {
     pub(crate) known: &'s mut [i64],
 }
 
-/// What a slot or an output is a view of.
+/// What a slot or an output is a view of: a number, as it is in the words, where 0 is "unset".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    Arena,
-    Weights,
-    Input(u32),
-}
+pub(crate) struct Place(u32);
 
 impl Place {
-    /// As a word; 0 is kept for "unset".
-    pub(crate) fn word(self) -> i64 {
-        match self {
-            Place::Arena => 1,
-            Place::Weights => 2,
-            Place::Input(k) => 3 + i64::from(k),
-        }
+    pub(crate) const ARENA: Place = Place(1);
+    pub(crate) const WEIGHTS: Place = Place(2);
+
+    pub(crate) fn input(number: u32) -> Place {
+        Place(number.saturating_add(3))
     }
 
-    pub(crate) fn from_word(word: i64) -> Option<Place> {
-        match word {
-            1 => Some(Place::Arena),
-            2 => Some(Place::Weights),
-            k => u32::try_from(k.checked_sub(3)?).ok().map(Place::Input),
-        }
+    /// The number of an input, if it is one.
+    pub(crate) fn as_input(self) -> Option<u32> {
+        self.0.checked_sub(3)
+    }
+
+    pub(crate) fn word(self) -> i64 {
+        i64::from(self.0)
+    }
+
+    /// The place of a word that is not 0.
+    pub(crate) fn from_word(word: i64) -> Place {
+        Place(word as u32)
     }
 }
 

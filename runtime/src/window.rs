@@ -13,6 +13,16 @@ pub trait WeightSource {
     fn read(&mut self, offset: usize, into: &mut [u8]) -> Result<(), Error>;
 }
 
+/// Where a run finds weights that are not in memory. Behind a table of functions, so that no code for it is linked where no run is
+/// given any.
+pub(crate) trait Bring {
+    /// Forgets what the last step has read.
+    fn clear(&mut self);
+
+    /// Reads a range behind what the step has read already, and says where it lies until [`Bring::clear`].
+    fn bring(&mut self, offset: usize, len: usize) -> Result<*mut u8, Error>;
+}
+
 /// Lent memory for the weights of one step.
 pub(crate) struct Window<'r> {
     source: &'r mut dyn WeightSource,
@@ -28,14 +38,14 @@ impl<'r> Window<'r> {
         }
         Ok(Window { source, memory: memory.as_mut_ptr(), len: memory.len(), used: 0 })
     }
+}
 
-    /// Forgets what the last step has read.
-    pub(crate) fn clear(&mut self) {
+impl Bring for Window<'_> {
+    fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Reads a range behind what the step has read already, and says where it lies until [`Window::clear`].
-    pub(crate) fn bring(&mut self, offset: usize, len: usize) -> Result<*mut u8, Error> {
+    fn bring(&mut self, offset: usize, len: usize) -> Result<*mut u8, Error> {
         let needed = self.used.checked_add(len).ok_or(Error::TooLarge)?;
         if needed > self.len {
             return Err(Error::WindowTooSmall { needed });
