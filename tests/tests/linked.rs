@@ -9,7 +9,7 @@ use graphmend::compiler::source::{Source, archive, prefix};
 use graphmend::{compiler, host};
 use graphmend_tests::emulate::succeed;
 use graphmend_tests::linked::{Linked, write};
-use graphmend_tests::reference::{Case, control_models};
+use graphmend_tests::reference::{Case, QUANTIZED, control_models, exported_models};
 
 fn source(case: &Case, target: &str, unroll: Option<usize>, dims: &[(&str, Dim)]) -> Result<Source> {
     pack(case, target, Product::Source(prefix(&case.name)), unroll, dims)
@@ -64,6 +64,20 @@ fn convolutions_as_c_give_the_reference() -> Result<()> {
 #[test]
 fn file_types_as_c_give_the_reference() -> Result<()> {
     gives_the_reference("magika")
+}
+
+#[test]
+fn integers_as_c_give_the_reference() -> Result<()> {
+    QUANTIZED.iter().try_for_each(|name| gives_the_reference(name))
+}
+
+#[test]
+fn transformers_as_c_give_the_reference() -> Result<()> {
+    for name in exported_models()? {
+        let case = Case::load(&name)?;
+        check(&case, &source(&case, "x86-64", None, &[])?, 1).with_context(|| name)?;
+    }
+    Ok(())
 }
 
 /// Every third of the random models with control flow, loops kept.
