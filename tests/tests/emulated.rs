@@ -190,6 +190,7 @@ fn quantized_models_give_the_bits_that_this_machine_gives() -> Result<()> {
             ("riscv64", RV64GC),
             ("rv64gcv", RV64GCV),
             ("cortex-m4f", CORTEX_A7),
+            ("rpi2", CORTEX_A7),
         ] {
             let cache = pack(&folder, &case, target)?;
             for set in 0..case.sets {
