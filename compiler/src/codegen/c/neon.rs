@@ -63,17 +63,55 @@ pub(super) fn select(ty: &str) -> String {
     if ty == "gm_mask4" { choice } else { choice.replace("return v;", &format!("return ({ty})v;")) }
 }
 
-/// Conversions between 32-bit integers and `f32`: to the nearest, and truncated within the range, NaN to 0, as
-/// [`Op::Cast`](crate::kernel::ir::Op::Cast) has it.
+/// Conversions of lanes as [`Op::Cast`](crate::kernel::ir::Op::Cast) has them: from floats truncated, within the range, NaN to 0.
+/// Four bytes are a word on their way.
 pub(super) fn cast(to: DType, from: DType, ty: &str) -> Option<String> {
-    let name = match (to, from) {
+    let single = match (to, from) {
         (DType::F32, DType::I32) => "vcvt.f32.s32",
         (DType::F32, DType::U32) => "vcvt.f32.u32",
         (DType::I32, DType::F32) => "vcvt.s32.f32",
         (DType::U32, DType::F32) => "vcvt.u32.f32",
+        _ => return bytes(to, from, ty),
+    };
+    Some(instruction(ty, single, &["vx"]))
+}
+
+/// Conversions from and to bytes.
+fn bytes(to: DType, from: DType, ty: &str) -> Option<String> {
+    let is_byte = |t: DType| matches!(t, DType::I8 | DType::U8);
+    let sign = |t: DType| if t == DType::I8 { 's' } else { 'u' };
+    if is_byte(from) && matches!(to, DType::F32 | DType::I32 | DType::U32) {
+        let s = sign(from);
+        let last = if to == DType::F32 { format!("\\n\\tvcvt.f32.{s}32 %q0, %q0") } else { String::new() };
+        return Some(format!(
+            "    {ty} v;
+    uint32_t word;
+    gm_copy(&word, &vx, sizeof word);
+    __asm__(\"vmov.32 %e0[0], %1\\n\\tvmovl.{s}8 %q0, %e0\\n\\tvmovl.{s}16 %q0, %e0{last}\" : \"=w\"(v) : \"r\"(word));
+    return v;
+"
+        ));
+    }
+    if !is_byte(to) {
+        return None;
+    }
+    let s = sign(to);
+    let steps = match from {
+        DType::F32 => {
+            format!("vcvt.{s}32.f32 %q1, %q2\\n\\tvqmovn.{s}32 %e1, %q1\\n\\tvqmovn.{s}16 %e1, %q1")
+        }
+        DType::I32 | DType::U32 => "vmovn.i32 %e1, %q2\\n\\tvmovn.i16 %e1, %q1".to_owned(),
         _ => return None,
     };
-    Some(instruction(ty, name, &["vx"]))
+    Some(format!(
+        "    {ty} v;
+    gm_u32x4 part;
+    uint32_t word;
+    __asm__(\"{steps}\\n\\tvmov.32 %0, %e1[0]\" : \"=r\"(word), \"=w\"(part) : \"w\"(vx));
+    gm_copy(&v, &word, sizeof v);
+    return v;
+"
+    ))
 }
 
 /// Rounding to integers, as the scalar helper does it, choices made by masks.

@@ -117,6 +117,7 @@ impl Helpers {
         let elem = stored.compute();
         let ty = self.vector(elem, lanes);
         let name = format!("gm_load_{stored}x{lanes}");
+        let of_bytes = matches!(stored, DType::I8 | DType::U8);
         let each = self.loaded(stored, "p[i]");
         let value = as_lane(elem, &each);
         let place = place(elem, "v", "i");
@@ -131,6 +132,7 @@ impl Helpers {
                      may_alias));\n    return ({ty})*(const unaligned *)(const void *)p;\n#else\n{each}#endif\n"
                 )
             }
+            false if of_bytes => format!("    {ty} v;\n    gm_copy(&v, p, sizeof v);\n    return v;\n"),
             false => each,
         };
         self.ask(&name, |_| format!("GM_INLINE {ty} {name}(const gm_{stored} *p)\n{{\n{body}}}\n"));
@@ -142,6 +144,7 @@ impl Helpers {
         let elem = stored.compute();
         let ty = self.vector(elem, lanes);
         let name = format!("gm_store_{stored}x{lanes}");
+        let of_bytes = matches!(stored, DType::I8 | DType::U8);
         let place = place(elem, "v", "i");
         let lane = if elem == DType::Bool { format!("{place} != 0") } else { place };
         let value = self.stored(stored, &lane);
@@ -154,6 +157,7 @@ impl Helpers {
                      may_alias));\n    *(unaligned *)(void *)p = (unaligned)v;\n#else\n{each}#endif\n"
                 )
             }
+            false if of_bytes => "    gm_copy(p, &v, sizeof v);\n".to_owned(),
             false => each,
         };
         self.ask(&name, |_| format!("GM_INLINE void {name}(gm_{stored} *p, {ty} v)\n{{\n{body}}}\n"));
@@ -306,7 +310,14 @@ impl Helpers {
             ("bits", ..) if native(to) && native(from) => Some(format!("({target})vx")),
             _ => None,
         };
-        let neon = for_neon(to, lanes, || if what == "bits" { None } else { neon::cast(to, from, &target) });
+        let neon = match what {
+            "bits" => None,
+            _ if lanes == neon::LANES => neon::cast(to, from, &target),
+            _ => None,
+        };
+        if neon.is_some() {
+            self.vector(DType::U32, lanes);
+        }
         let name = format!("gm_{what}_{}_{}", &target["gm_".len()..], &source["gm_".len()..]);
         self.lanewise(Lanewise { name, to, from: &[from], lanes, whole, neon }, each)
     }
