@@ -2,7 +2,7 @@
 
 use super::interpolate::{Kernel, working_type};
 use super::operand::{Operand, need_float};
-use super::sizes::{input_count, int_list, invalid, unsupported};
+use super::sizes::{dims, input_count, int_list, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -207,7 +207,7 @@ fn affine_grid(cx: &mut Cx, call: &Call) -> OpResult {
     cx.require_equal(theta.shape[1], Int::from(spatial), "rows of theta")?;
     cx.require_equal(theta.shape[2], Int::from(spatial + 1), "columns of theta")?;
     let align_corners = call.int("align_corners", 0)? != 0;
-    let dims: Vec<Int> = sizes[2..].iter().map(|d| d.max(0)).collect();
+    let dims = dims(cx, &sizes[2..])?;
     let out = [&theta.shape[..1], dims.as_slice(), &[Int::from(spatial)]].concat();
     let c = |v| expr::constant_f64(DType::F64, v);
     Ok(vec![cx.map(theta.dtype, out, |i| {

@@ -10,7 +10,7 @@ use super::sizes::{int_scalar, invalid, unsupported};
 use super::{AttrValue, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
-use crate::te::{Cx, OpResult, TensorId, expr};
+use crate::te::{Cx, OpResult, ReduceKind, TensorId, expr};
 
 pub(super) const TABLE: &[(&str, &str, Expand)] = &[("com.microsoft", "GroupQueryAttention", group_query)];
 
@@ -61,7 +61,8 @@ fn operands(cx: &mut Cx, call: &Call, queries: i64, shared: i64) -> OpResult<[Te
     }
 }
 
-fn lengths(cx: &mut Cx, call: &Call, batch: Int, own: Int) -> OpResult<Lengths> {
+/// `own`: rows of new keys; `rows`: of the cache with them; `before`: of the cache that is given.
+fn lengths(cx: &mut Cx, call: &Call, batch: Int, own: Int, rows: Int, before: Int) -> OpResult<Lengths> {
     let last = Operand::of(cx, call.input(5)?);
     if !last.dtype.is_int() {
         return invalid(format!("seqlens_k has element type {}", last.dtype));
@@ -73,6 +74,15 @@ fn lengths(cx: &mut Cx, call: &Call, batch: Int, own: Int) -> OpResult<Lengths> 
     let one = expr::constant_i64(DType::I64, 1);
     let total = cx.map(DType::I64, vec![batch], |i| last.at(i).to(DType::I64) + one);
     let total = Operand::of(cx, total);
+    // What reads with these numbers is kept inside of its buffers; others than can be are an error of the run all the same.
+    let none = expr::int(Int::new(0));
+    let wrong = cx.reduce(ReduceKind::Max, DType::I64, vec![], &[batch], |_, r| {
+        let n = total.at(r);
+        let most = rows.min(before + own);
+        (n.lt_(one) | n.gt_(expr::int(most))).then(one, none)
+    });
+    let wrong = cx.read(wrong, 0, "wrong", None, None);
+    cx.require_at_most(wrong, Int::new(0), "seqlens_k against the numbers of keys")?;
     // A prompt that is padded has fewer keys than rows; nothing is before it.
     let past = cx.map(DType::I64, vec![batch], |i| {
         let before = total.at(i) - expr::int(own);
@@ -208,28 +218,34 @@ fn group_query(cx: &mut Cx, call: &Call) -> OpResult {
     let mut k = Heads::of(cx, tk, Some(shared), "the keys")?;
     let v = Heads::of(cx, tv, Some(shared), "the values")?;
     cx.require_equal(k.length, q.length, "numbers of new keys and queries")?;
-    let n = lengths(cx, call, q.batch, q.length)?;
+    let most = int_scalar(cx, call.input(6)?, "total_sequence_length")?;
+    let before = match call.opt(3) {
+        Some(t) if cx.rank(t) == 4 => cx.shape(t)[2],
+        _ => Int::new(0),
+    };
+    cx.require_at_most(Int::new(1), most, "total_sequence_length")?;
+    cx.require_at_most(most, before + q.length, "total_sequence_length against the numbers of keys")?;
+    let rows = most.max(if call.opt(3).is_some() { before } else { q.length });
+    let n = lengths(cx, call, q.batch, q.length, rows, before)?;
     if call.opt(14).is_some() != call.opt(15).is_some() {
         return invalid("only one of q_norm_weight and k_norm_weight is given");
     }
     q = normalised(cx, call, q, call.opt(14), "the queries")?;
     k = normalised(cx, call, k, call.opt(15), "the keys")?;
-    let most = int_scalar(cx, call.input(6)?, "total_sequence_length")?;
     if call.int("do_rotary", 0)? != 0 {
         q = turned(cx, call, q, &n, most, "the queries")?;
         k = turned(cx, call, k, &n, most, "the keys")?;
     }
-    let rows = match (call.opt(3), call.opt(4)) {
+    match (call.opt(3), call.opt(4)) {
         (Some(a), Some(b)) if cx.rank(a) == 4 && cx.rank(b) == 4 => {
             let length = cx.shape(a)[2];
             let other = cx.shape(b)[2];
             cx.require_equal(length, other, "numbers of past keys and values")?;
-            length.max(most)
         }
-        (None, None) => most.max(q.length),
+        (None, None) => {}
         (Some(_), Some(_)) => return invalid("past keys and values must have four axes"),
         _ => return invalid("only one of past keys and past values is given"),
-    };
+    }
     let k = appended(cx, &k, call.opt(3), rows, &n, "the past keys")?;
     let v = appended(cx, &v, call.opt(4), rows, &n, "the past values")?;
     let causal = call.int("causal", 1)? != 0;

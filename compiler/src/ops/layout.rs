@@ -2,7 +2,7 @@
 
 use super::operand::Operand;
 use super::sizes::{
-    axes_operand, clamp_position, dim, input_count, int_list, invalid, norm_axes, or_else, unsupported, value_at_axis,
+    axes_operand, clamp_position, dims, input_count, int_list, invalid, norm_axes, or_else, unsupported, value_at_axis,
 };
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
@@ -179,7 +179,7 @@ fn range(start: Int, end: Int, step: Int, d: Int) -> (Int, Int, Int) {
     let end = step.if_lt(0, down.1, up.1);
     // (end - start) / step, rounded up.
     let n = -((start - end).div(step));
-    (start, step, dim(n))
+    (start, step, n.max(0))
 }
 
 fn split(cx: &mut Cx, call: &Call) -> OpResult {
@@ -190,7 +190,8 @@ fn split(cx: &mut Cx, call: &Call) -> OpResult {
     let outputs = call.outputs.len();
     let sizes: Vec<Int> = match (call.opt(1), call.opt_ints("split")?) {
         (Some(t), _) if call.version >= 13 || call.version < 2 => {
-            int_list(cx, t, "split")?.into_iter().map(dim).collect()
+            let sizes = int_list(cx, t, "split")?;
+            dims(cx, &sizes)?
         }
         (_, Some(s)) if call.version < 13 => s.into_iter().map(Int::new).collect(),
         _ => {
@@ -265,7 +266,8 @@ fn tile(cx: &mut Cx, call: &Call) -> OpResult {
     if repeats.len() != rank {
         return invalid(format!("{} repeats for {rank} axes", repeats.len()));
     }
-    let out: Vec<Int> = src.shape.iter().zip(&repeats).map(|(d, r)| *d * dim(*r)).collect();
+    let repeats = dims(cx, &repeats)?;
+    let out: Vec<Int> = src.shape.iter().zip(&repeats).map(|(d, r)| *d * *r).collect();
     if out == src.shape {
         return Ok(vec![x]);
     }
@@ -343,7 +345,8 @@ fn center_crop_pad(cx: &mut Cx, call: &Call) -> OpResult {
     if axes.len() != sizes.len() {
         return invalid(format!("{} sizes for {} axes", sizes.len(), axes.len()));
     }
-    let out: Vec<Int> = (0..rank).map(|k| dim(value_at_axis(&axes, &sizes, k, src.shape[k]))).collect();
+    let sizes = dims(cx, &sizes)?;
+    let out: Vec<Int> = (0..rank).map(|k| value_at_axis(&axes, &sizes, k, src.shape[k])).collect();
     if out == src.shape {
         return Ok(vec![x]);
     }

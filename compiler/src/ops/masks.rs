@@ -1,7 +1,7 @@
 //! Operators that choose by position: triangles, diagonals, one-hot rows, reversed sequences.
 
 use super::operand::{Operand, onnx_type};
-use super::sizes::{guard_index, input_count, int_scalar, invalid, unsupported};
+use super::sizes::{dim, guard_index, input_count, int_scalar, invalid, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::kernel::ir::Cmp;
@@ -76,13 +76,11 @@ fn one_hot(cx: &mut Cx, call: &Call) -> OpResult {
         cx.map(DType::I64, depth.shape.clone(), |i| expr::cast(DType::I64, depth.at(i)))
     };
     let depth = int_scalar(cx, depth, "depth")?;
-    if depth.as_const().is_some_and(|d| d < 0) {
-        return invalid(format!("depth {depth}"));
-    }
+    let depth = dim(cx, depth)?;
     let rank = indices.rank();
     let axis = cx.axis(call.int("axis", -1)?, rank + 1)?;
     let mut out = indices.shape.clone();
-    out.insert(axis, depth.max(0));
+    out.insert(axis, depth);
     Ok(vec![cx.map(values.dtype, out, |i| {
         let mut index = i.to_vec();
         let place = expr::int(index.remove(axis));

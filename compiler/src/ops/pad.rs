@@ -1,7 +1,7 @@
 //! Padding.
 
 use super::operand::Operand;
-use super::sizes::{axes_operand, int_list, invalid, norm_axes, unsupported, value_at_axis};
+use super::sizes::{axes_operand, dim, int_list, invalid, norm_axes, unsupported, value_at_axis};
 use super::{Call, Expand};
 use crate::kernel::ir::Cmp;
 use crate::sym::Int;
@@ -65,14 +65,11 @@ fn pad(cx: &mut Cx, call: &Call) -> OpResult {
     let mut out = vec![];
     for k in 0..rank {
         let d = src.shape[k] + before[k] + after[k];
-        if d.as_const().is_some_and(|c| c < 0) {
-            return invalid(format!("axis {k} would get the size {d}"));
-        }
         if mode != Mode::Constant && d != src.shape[k] {
             let least = d.min(1);
             cx.require_at_most(least, src.shape[k], "an axis without elements can't be padded from itself")?;
         }
-        out.push(d.max(0));
+        out.push(dim(cx, d)?);
     }
     if out == src.shape && before.iter().all(|b| *b == Int::new(0)) {
         return Ok(vec![src.id]);

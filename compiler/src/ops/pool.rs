@@ -171,13 +171,18 @@ fn argmax(cx: &mut Cx, x: TensorId, w: &Window, column_major: bool) -> TensorId 
 }
 
 fn average_pool(cx: &mut Cx, call: &Call) -> OpResult {
+    averaged(cx, call, false)
+}
+
+/// `AveragePool`. `overhang_counts`: with `count_include_pad`, what of a window lies behind the padding counts, too.
+pub(super) fn averaged(cx: &mut Cx, call: &Call, overhang_counts: bool) -> OpResult {
     let (x, dtype) = float_input(cx, call)?;
     let w = window(cx, call, x)?;
     let padding_counts = call.int("count_include_pad", 0)? != 0;
     let wide = dtype.compute();
     let sum = reduced(cx, x, &w, ReduceKind::Sum, constant(dtype, 0.0), wide, |e| e);
     let shape = cx.shape(sum);
-    let whole = w.is_inside() || (padding_counts && !w.overhang);
+    let whole = w.is_inside() || (padding_counts && (overhang_counts || !w.overhang));
     Ok(vec![cx.map(dtype, shape, |i| {
         let count = if whole {
             Int::product(&w.kernel)

@@ -4,7 +4,7 @@ use super::contrib::apply;
 use super::integer::requantise;
 use super::layout::transposed;
 use super::operand::{Operand, need_one};
-use super::{AttrValue, Call, Expand, expand};
+use super::{AttrValue, Call, Expand, expand, pool};
 use crate::dtype::DType;
 use crate::te::{Cx, OpError, OpResult, TensorId, expr};
 
@@ -21,7 +21,7 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     (MS, "QLinearGlobalAveragePool", |cx, call| {
         channels_first(cx, call, |cx, call| qlinear_unary(cx, call, "GlobalAveragePool"))
     }),
-    (MS, "QLinearAveragePool", |cx, call| channels_first(cx, call, |cx, call| qlinear_unary(cx, call, "AveragePool"))),
+    (MS, "QLinearAveragePool", |cx, call| channels_first(cx, call, qlinear_average)),
     (MS, "QLinearConcat", qlinear_concat),
     (MS, "QLinearWhere", qlinear_where),
     (MS, "NhwcMaxPool", |cx, call| channels_last(cx, call, |cx, call| standard(cx, call, "MaxPool", 12))),
@@ -134,11 +134,14 @@ fn qlinear_unary(cx: &mut Cx, call: &Call, op: &str) -> OpResult {
         outputs: vec![true],
         attrs: attrs.collect(),
     };
-    let y = expand(cx, &inner)?
-        .first()
-        .copied()
-        .ok_or_else(|| OpError::Unsupported(format!("operator {op} gives nothing")))?;
+    let made = if op == "AveragePool" { pool::averaged(cx, &inner, true)? } else { expand(cx, &inner)? };
+    let [y, ..] = made[..] else { return Err(OpError::Unsupported(format!("operator {op} gives nothing"))) };
     Ok(vec![quantised(cx, y, call.input(3)?, call.opt(4), call.input(0)?)?])
+}
+
+/// Windows beyond the padding are divided by all of their cells where padding counts, as in onnxruntime.
+fn qlinear_average(cx: &mut Cx, call: &Call) -> OpResult {
+    qlinear_unary(cx, call, "AveragePool")
 }
 
 fn qlinear_concat(cx: &mut Cx, call: &Call) -> OpResult {

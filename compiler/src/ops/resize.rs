@@ -6,7 +6,7 @@
 
 use super::interpolate::{Kernel, Taps, combine, freeze, number};
 use super::operand::{Operand, need_number};
-use super::sizes::{int_list, invalid, norm_axes, unsupported};
+use super::sizes::{dims, int_list, invalid, norm_axes, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -147,6 +147,7 @@ fn resize(cx: &mut Cx, call: &Call) -> OpResult {
         (None, Some(t)) => {
             let sizes = int_list(cx, t, "sizes")?;
             let policy = call.string("keep_aspect_ratio_policy", "stretch".into())?;
+            let sizes = dims(cx, &sizes)?;
             by_sizes(&x, &axes, &sizes, &policy)?
         }
     };
@@ -224,7 +225,7 @@ fn by_sizes(x: &Operand, axes: &[usize], sizes: &[Int], policy: &str) -> OpResul
         "not_smaller" => Some(true),
         other => return unsupported(format!("keep_aspect_ratio_policy '{other}'")),
     };
-    let ratios: Vec<(Int, Int)> = axes.iter().zip(sizes).map(|(axis, s)| (s.max(0), x.shape[*axis])).collect();
+    let ratios: Vec<(Int, Int)> = axes.iter().zip(sizes).map(|(axis, s)| (*s, x.shape[*axis])).collect();
     // One scale for all axes: the smallest or the largest of them.
     let common = larger.and_then(|larger| {
         ratios.iter().copied().reduce(|(n, d), (n2, d2)| {

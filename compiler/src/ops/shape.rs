@@ -1,7 +1,7 @@
 //! Operators on shapes: reading them, changing them without touching the elements, and filling them.
 
 use super::operand::Operand;
-use super::sizes::{axes_operand, dim, input_count, int_list, invalid, is_listed, norm_axes};
+use super::sizes::{axes_operand, dim, dims, input_count, int_list, invalid, is_listed, norm_axes};
 use super::{AttrTensor, Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -106,7 +106,7 @@ pub(super) fn reshaped(cx: &mut Cx, x: TensorId, wanted: &[Int], allow_zero: boo
         for d in &mut out {
             if may_be_negative(*d) {
                 count = count + d.if_eq(minus, 1, 0);
-                *d = dim(d.if_eq(minus, rest, *d));
+                *d = dim(cx, d.if_eq(minus, rest, *d))?;
             }
         }
         cx.require_at_most(count, Int::new(1), "more than one dimension is -1")?;
@@ -199,7 +199,7 @@ fn expand(cx: &mut Cx, call: &Call) -> OpResult {
     input_count(call, 2, 2)?;
     let x = call.input(0)?;
     let wanted = int_list(cx, call.input(1)?, "shape")?;
-    let wanted: Vec<Int> = wanted.into_iter().map(dim).collect();
+    let wanted = dims(cx, &wanted)?;
     let out = cx.broadcast(&[cx.shape(x), wanted])?;
     if out == cx.shape(x) {
         return Ok(vec![x]);
@@ -223,7 +223,8 @@ fn fill_value(value: Option<&AttrTensor>) -> OpResult<(DType, Expr)> {
 }
 
 fn constant_of_shape(cx: &mut Cx, call: &Call) -> OpResult {
-    let out: Vec<Int> = int_list(cx, call.input(0)?, "shape")?.into_iter().map(dim).collect();
+    let sizes = int_list(cx, call.input(0)?, "shape")?;
+    let out = dims(cx, &sizes)?;
     let (dtype, v) = fill_value(call.opt_tensor("value")?.as_ref())?;
     Ok(vec![cx.map(dtype, out, |_| v)])
 }

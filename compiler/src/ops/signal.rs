@@ -1,7 +1,7 @@
 //! Window functions and the weights of mel spectrograms.
 
 use super::operand::{Operand, need_float, onnx_type};
-use super::sizes::{input_count, int_scalar, invalid};
+use super::sizes::{dim, input_count, int_scalar, invalid};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -29,7 +29,8 @@ fn number(i: Int) -> Expr {
 /// A sum of cosines of one and two turns over the window's length.
 fn window(cx: &mut Cx, call: &Call, [a, b, d]: [f64; 3]) -> OpResult {
     input_count(call, 1, 1)?;
-    let size = int_scalar(cx, call.input(0)?, "size")?.max(0);
+    let size = int_scalar(cx, call.input(0)?, "size")?;
+    let size = dim(cx, size)?;
     let dtype = onnx_type(call.int("output_datatype", 1)?)?;
     let periodic = call.int("periodic", 1)? != 0;
     // A window of one element has no turn at all.

@@ -108,9 +108,15 @@ pub(super) fn clamp_position(p: Int, d: Int, lo: Int, hi: Int) -> Int {
     }
 }
 
-/// A dimension given by data, which is never below zero.
-pub(super) fn dim(d: Int) -> Int {
-    d.max(0)
+/// A dimension given by data: where it is below zero the run ends with an error.
+pub(super) fn dim(cx: &mut Cx, d: Int) -> OpResult<Int> {
+    cx.require_at_most(Int::new(0), d, "a size is negative")?;
+    Ok(d.max(0))
+}
+
+/// Dimensions given by data; see [`dim`].
+pub(super) fn dims(cx: &mut Cx, sizes: &[Int]) -> OpResult<Vec<Int>> {
+    sizes.iter().map(|d| dim(cx, *d)).collect()
 }
 
 /// An index into an axis of size `d`: negative counts from the end, and what is out of range is clamped so that no kernel

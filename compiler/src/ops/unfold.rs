@@ -2,7 +2,7 @@
 
 use super::kernels::{close, dims, fill, flat, open, require_index};
 use super::operand::Operand;
-use super::sizes::{input_count, int_list, invalid, or_else, unsupported};
+use super::sizes::{self, input_count, int_list, invalid, or_else, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -32,7 +32,8 @@ fn col2im(cx: &mut Cx, call: &Call) -> OpResult {
     if x.dtype == DType::Bool {
         return unsupported("sums of bool");
     }
-    let image: Vec<Int> = int_list(cx, call.input(1)?, "image_shape")?.iter().map(|d| d.max(0)).collect();
+    let image = int_list(cx, call.input(1)?, "image_shape")?;
+    let image = sizes::dims(cx, &image)?;
     let block: Vec<Int> = int_list(cx, call.input(2)?, "block_shape")?.iter().map(|d| d.max(1)).collect();
     let n = image.len();
     if x.rank() != 3 || block.len() != n || n == 0 {
@@ -110,7 +111,8 @@ fn max_unpool(cx: &mut Cx, call: &Call) -> OpResult {
     let y = cx.custom("max_unpool", &inputs, vec![(dtype, inferred)], vec![], zeros)[0];
     let Some(t) = call.opt(2) else { return Ok(vec![y]) };
     // A larger shape that is asked for gets zeros beside what is inferred.
-    let wanted: Vec<Int> = int_list(cx, t, "output_shape")?.iter().map(|d| d.max(0)).collect();
+    let wanted = int_list(cx, t, "output_shape")?;
+    let wanted = sizes::dims(cx, &wanted)?;
     let y = Operand::of(cx, y);
     if wanted.len() != y.rank() {
         return invalid(format!("output_shape has {} numbers", wanted.len()));
