@@ -47,8 +47,23 @@ fn extents(vars: &[VarId]) -> Option<i64> {
     vars.iter().try_fold(1i64, |n, v| n.checked_mul(v.extent()?.as_const()?))
 }
 
-/// The bytes of a tensor that is defined by constants alone.
+/// The bytes of a tensor that is defined by constants alone; nothing if it is much larger than they are.
 pub(crate) fn compute(p: &Program, t: TensorId) -> Option<Vec<u8>> {
+    let (size, given) = known(p, t)?;
+    if size > SMALL && size / 2 > given {
+        return None;
+    }
+    run(p, t, size)
+}
+
+/// The same, however large it is.
+pub(super) fn every(p: &Program, t: TensorId) -> Option<Vec<u8>> {
+    let (size, _) = known(p, t)?;
+    run(p, t, size)
+}
+
+/// The size in bytes of a tensor that is defined by constants alone, and theirs.
+fn known(p: &Program, t: TensorId) -> Option<(usize, usize)> {
     let tensor = p.tensor(t);
     if p.homes.contains_key(&t) {
         return None;
@@ -75,10 +90,7 @@ pub(crate) fn compute(p: &Program, t: TensorId) -> Option<Vec<u8>> {
         }
     }
     let size = usize::try_from(elements).ok()?.checked_mul(tensor.dtype.size())?;
-    if size > SMALL && size / 2 > given {
-        return None;
-    }
-    run(p, t, size)
+    Some((size, given))
 }
 
 /// Lowers the tensor's definition for a plain processor and interprets it.

@@ -14,6 +14,7 @@ pub mod attention;
 #[cfg(test)]
 mod attention_tests;
 mod boxes;
+mod codes;
 pub(crate) mod constants;
 pub mod group;
 pub mod home;
@@ -156,6 +157,7 @@ pub fn fuse(program: Program) -> Fused {
     let program = home::find(program);
     let uses = uses::find(&program);
     let (mut program, mut stored, inlined) = inline::inline(program, &uses);
+    codes::find(&mut program, &stored, &uses);
     constants::fold(&mut program, &stored);
     subnormal::flush(&mut program, &stored, &uses.whole);
     affine::simplify(&mut program, &mut stored);

@@ -2,6 +2,8 @@
 
 use super::narrow::{Rounding, decode, elem, elem_of_code, encode, mark, stored};
 use super::operand::{Operand, onnx_type};
+use super::strings::Text;
+use super::text_numbers;
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::graph::ElemType;
@@ -13,9 +15,16 @@ pub(super) const TABLE: &[(&str, &str, Expand)] =
 fn cast(cx: &mut Cx, call: &Call) -> OpResult {
     // Until version 6 the type was given by name.
     let to = if call.version < 6 {
-        ElemType::Plain(named_type(&call.string("to", String::new())?)?)
+        match call.string("to", String::new())?.as_str() {
+            "STRING" => ElemType::String,
+            name => ElemType::Plain(named_type(name)?),
+        }
     } else {
-        elem_of_code(call.opt_int("to")?.ok_or_else(|| OpError::Invalid("attribute 'to' is missing".into()))?)?
+        match call.opt_int("to")? {
+            None => return Err(OpError::Invalid("attribute 'to' is missing".into())),
+            Some(code) if code == i64::from(ElemType::String.code()) => ElemType::String,
+            Some(code) => elem_of_code(code)?,
+        }
     };
     to_type(cx, call, to)
 }
@@ -31,6 +40,14 @@ fn to_type(cx: &mut Cx, call: &Call, to: ElemType) -> OpResult {
     let from = elem(cx, x.id);
     if from == to {
         return Ok(vec![x.id]);
+    }
+    match (from, to) {
+        (ElemType::String, ElemType::Plain(to)) => {
+            let text = Text::of(cx, x.id)?;
+            return Ok(vec![text_numbers::parsed(cx, &text, to)?]);
+        }
+        (ElemType::Plain(_), ElemType::String) => return Ok(vec![text_numbers::written(cx, &x)?]),
+        _ => {}
     }
     let rounding = Rounding::of(call)?;
     let dtype = stored(to).ok_or_else(|| OpError::Unsupported(format!("element type {to}")))?;
@@ -53,7 +70,6 @@ fn named_type(name: &str) -> OpResult<DType> {
         "DOUBLE" => DType::F64,
         "UINT32" => DType::U32,
         "UINT64" => DType::U64,
-        "STRING" => return Err(OpError::Unsupported("element type string".into())),
         other => return Err(OpError::Invalid(format!("to = '{other}' is not an element type"))),
     })
 }

@@ -69,6 +69,7 @@ mod sizes;
 mod softmax;
 mod strings;
 mod text;
+mod text_numbers;
 mod training;
 mod trees;
 mod unary;

@@ -179,7 +179,10 @@ pub(super) fn expand(cx: &mut Cx, call: &Call, f: Expand) -> OpResult {
     let standard = call.domain.is_empty();
     let op = call.op.as_str();
     match op {
-        "StringConcat" | "StringNormalizer" | "StringSplit" | "RegexFullMatch" | "TfIdfVectorizer" if standard => {
+        "StringConcat" | "StringNormalizer" | "StringSplit" | "RegexFullMatch" | "TfIdfVectorizer" | "Cast"
+        | "CastLike"
+            if standard =>
+        {
             return f(cx, call);
         }
         "LabelEncoder" | "CategoryMapper" if call.domain == "ai.onnx.ml" => return f(cx, call),

@@ -110,3 +110,66 @@ fn the_longest_string_decides_the_bytes_of_a_constant() {
     assert_eq!((width, bytes.as_slice()), (2, &b"ab\0\0c\0"[..]));
     assert_eq!(super::stored_strings(&[]), (1, vec![]), "an axis of no size would hold no string");
 }
+
+#[test]
+fn numbers_are_written_with_eight_digits_and_read_again() {
+    let mut cx = Cx::new();
+    let floats: [(f32, &str); 17] = [
+        (1.5, "1.5"),
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (1e-4, "9.9999997e-05"),
+        (0.00123, "0.00123"),
+        (123_456_789.0, "1.2345679e+08"),
+        (12_345_678.0, "12345678"),
+        (-1e20, "-1e+20"),
+        (core::f32::consts::PI, "3.1415927"),
+        (f32::NAN, "NaN"),
+        (f32::INFINITY, "INF"),
+        (f32::NEG_INFINITY, "-INF"),
+        (1e-45, "1.4012985e-45"),
+        (f32::MAX, "3.4028235e+38"),
+        (100.0, "100"),
+        (0.999_999_94, "0.99999994"),
+        (1_234_567.25, "1234567.2"),
+    ];
+    let values: Vec<f32> = floats.iter().map(|(v, _)| *v).collect();
+    let x = cx.constant_f32(&[values.len()], &values);
+    let to = |code: i64| [("to", AttrValue::Int(code))];
+    let y = expand(&mut cx, &call("Cast", 21, &[Some(x)], &to(8), 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), floats.map(|(_, s)| s));
+    let back = expand(&mut cx, &call("Cast", 21, &[Some(y)], &to(1), 1)).expect("legal")[0];
+    let made = eval::run(&cx.program, &[], &[back]).expect("evaluates").remove(0);
+    for (bits, v) in made.bits.iter().zip(values) {
+        let got = f32::from_bits(*bits as u32);
+        assert!((got - v).abs() <= v.abs() * 1e-7 || got == v || (got.is_nan() && v.is_nan()), "{got} for {v}");
+    }
+    let whole = cx.constant_i64(&[4], &[i64::MIN, 0, -12, i64::MAX]);
+    let y = expand(&mut cx, &call("Cast", 21, &[Some(whole)], &to(8), 1)).expect("legal")[0];
+    assert_eq!(shown(&cx, y), ["-9223372036854775808", "0", "-12", "9223372036854775807"]);
+    let back = expand(&mut cx, &call("CastLike", 21, &[Some(y), Some(whole)], &[], 1)).expect("legal")[0];
+    let made = eval::run(&cx.program, &[], &[back]).expect("evaluates").remove(0);
+    assert_eq!(made.bits, [i64::MIN, 0, -12, i64::MAX].map(|v| v as u64));
+}
+
+#[test]
+fn strings_are_read_as_numbers_in_plain_and_scientific_form_and_nothing_else_is() {
+    let to = |code: i64| [("to", AttrValue::Int(code))];
+    let read = |list: &[&str], code: i64| {
+        let mut cx = Cx::new();
+        let x = self::list(&mut cx, list);
+        let y = expand(&mut cx, &call("Cast", 21, &[Some(x)], &to(code), 1)).expect("legal")[0];
+        let made = eval::run(&cx.program, &[], &[y])?.remove(0);
+        Ok::<_, String>(made.bits.iter().map(|b| eval::number(made.dtype, *b)).collect::<Vec<_>>())
+    };
+    let plain = ["1.5", "-1e-5", " 2 ", "+1E8", ".5", "5.", "-Infinity", "1e400", "2.5e-400", "314.15926"];
+    let want = [1.5, -1e-5, 2.0, 1e8, 0.5, 5.0, f64::NEG_INFINITY, f64::INFINITY, 0.0, 314.15926];
+    assert_eq!(read(&plain, 11), Ok(want.to_vec()));
+    assert!(read(&["nan"], 1).is_ok_and(|v| v[0].is_nan()));
+    assert_eq!(read(&["3.7", "-12", "0007", "1e2"], 7), Ok(vec![3.0, -12.0, 7.0, 100.0]));
+    assert_eq!(read(&["0", "-0.0", "2"], 9), Ok(vec![0.0, 0.0, 1.0]));
+    for wrong in ["abc", "", "1.5x", "1e", ".", "1 2", "--1"] {
+        assert!(read(&["1", wrong], 1).is_err(), "{wrong}");
+    }
+    assert!(read(&["inf"], 7).is_err());
+}

@@ -21,6 +21,6 @@ pub mod text;
 pub use cx::{Cx, OpError, OpResult};
 pub use expr::{Expr, Func1, Func2, Node};
 pub use program::{
-    Block, Carried, CarriedDim, Check, Custom, Def, Home, KernelCx, Loop, Piece, Program, ReduceKind, Scan, Step,
-    Tensor, TensorId,
+    Block, Carried, CarriedDim, Check, Codes, Custom, Def, Home, KernelCx, Loop, Piece, Program, ReduceKind, Scan,
+    Step, Tensor, TensorId,
 };

@@ -266,6 +266,15 @@ pub struct Block {
     pub steps: Vec<Step>,
 }
 
+/// Factors of a constant `f32` tensor: element `k` (row-major) is `values[k] * scales[k]`.
+#[derive(Debug)]
+pub struct Codes {
+    /// Integers of magnitude at most 255.
+    pub values: Vec<i16>,
+    /// Scales.
+    pub scales: Vec<f32>,
+}
+
 /// A whole model as tensor expressions.
 #[derive(Clone, Default)]
 pub struct Program {
@@ -287,6 +296,8 @@ pub struct Program {
     pub data_vars: BTreeMap<VarId, (TensorId, i64)>,
     /// Tensors that are computed into a part of another one. No expression loads them: it loads the home.
     pub homes: BTreeMap<TensorId, Home>,
+    /// Constants that contractions read as integers and scales.
+    pub codes: BTreeMap<TensorId, Arc<Codes>>,
 }
 
 impl Program {

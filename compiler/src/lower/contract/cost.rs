@@ -66,7 +66,7 @@ impl Facts {
             all_rows: guess_product(&s.m).saturating_mul(guess_product(&s.lines)),
             rows_apart: s.m.len() > 1,
             // A byte takes about three instructions more.
-            v_loads: v_loads + if narrow { 4.0 } else { 0.0 },
+            v_loads: v_loads + if narrow { 4.0 } else { 0.0 } + form.few.as_ref().map_or(0.0, |few| few.work()),
             own: s.n.is_some_and(|n| varies(b.flat, n)),
             b_packed: b.data.is_some(),
             quads: quads(form, target, s),

@@ -163,6 +163,6 @@ impl Gen<'_> {
 fn direct(stream: &Stream) -> Buf {
     match stream {
         Stream::Direct(buf) => *buf,
-        Stream::Packed { .. } => unreachable!("operands of dot products lie as they are"),
+        Stream::Packed { .. } | Stream::Coded(..) => unreachable!("operands of dot products lie as they are"),
     }
 }

@@ -1,6 +1,7 @@
 //! The normal form of a contraction: flat affine positions over as few index variables as possible.
 
 use super::Contraction;
+use super::few_bits::FewBits;
 use super::source::{self, Source};
 use crate::dtype::DType;
 use crate::lower::emit;
@@ -41,6 +42,8 @@ pub(super) struct Form {
     pub fours: Option<Fours>,
     /// The number of the constant operand whose terms lie together, those of each output element apart from the others'.
     pub laid: Option<usize>,
+    /// Weights of few bits.
+    pub few: Option<FewBits>,
 }
 
 /// The innermost reduced index counts groups of four terms, the last of which may have fewer; see [`Form::by_fours`].
@@ -108,6 +111,7 @@ impl Form {
             exact: None,
             fours: None,
             laid: None,
+            few: None,
         };
         if c.dtype == DType::I32 {
             let most = |t: TensorId| if program.tensor(t).dtype == DType::U8 { 255 } else { 128 };
@@ -116,6 +120,7 @@ impl Form {
         form.drop_units();
         form.order_terms();
         while form.join_some(sum) {}
+        form.few = FewBits::of(&form, program);
         Some(form)
     }
 
@@ -212,7 +217,7 @@ impl Form {
         let constant = self.ops.iter().position(|op| op.data.is_some())?;
         let other = &self.ops[1 - constant];
         let together = self.ks.last().is_some_and(|k| coef(other.flat, *k) == Some(Int::new(1)));
-        if other.data.is_some() || !together || self.exact.is_some() || self.fours.is_some() {
+        if other.data.is_some() || !together || self.exact.is_some() || self.fours.is_some() || self.few.is_some() {
             return None;
         }
         let mut form = self.clone();

@@ -10,6 +10,9 @@
 mod ahead;
 mod cost;
 mod dot;
+mod few_bits;
+#[cfg(test)]
+mod few_bits_tests;
 mod form;
 mod nest;
 mod operand;
@@ -66,6 +69,15 @@ pub fn recognise(program: &Program, t: TensorId) -> Option<Contraction> {
     }
     let c = Contraction { vars: vars.clone(), rvars: rvars.clone(), lhs: (a, ia), rhs: (b, ib), dtype: tensor.dtype };
     form::operands(program, &c).map(|_| c)
+}
+
+/// Does the contraction that tensor `t` is read one of its factors as integers and scales?
+pub fn reads_codes(program: &Program, t: TensorId) -> bool {
+    let Some(c) = recognise(program, t) else { return false };
+    let at: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
+    let position = flatten(&extents(&c.vars), &at);
+    let sum = crate::te::expr::load(t, c.dtype, at);
+    Form::of(program, &c, t, position, sum).is_some_and(|form| form.few.is_some())
 }
 
 /// A factor of a sum of type `sum`: an element of a float tensor, or a byte for sums in 32-bit integers.
@@ -153,6 +165,8 @@ fn schedules(form: &Form, target: &Target, program: &Program, sum: TensorId) -> 
     let along = form.along_terms(sum).filter(|_| target.wide);
     let mut tiles = schedule::all(form, target);
     if let Some(along) = &along {
+        // Its dot products take the place of those of `form`, whose indices may be others.
+        tiles.retain(|(_, s)| !s.dot);
         tiles.extend(schedule::all(along, target).into_iter().filter(|(_, s)| s.dot));
         tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     }
@@ -219,9 +233,13 @@ fn generate(
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
     let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
     let fours = form.fours.is_some();
-    let v = stream(&mut e, v, form.laid == Some(s.vec), fours, &outside, &|source, batch| {
-        let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, s.vec)) };
-        if s.dot { None } else { pack::columns(source, batch, s.n, &terms, width, lanes) }
+    let coded =
+        form.few.as_ref().and_then(|few| Some(Stream::Coded(few.clone(), few.pack(&mut e, form, width, lanes)?)));
+    let v = coded.unwrap_or_else(|| {
+        stream(&mut e, v, form.laid == Some(s.vec), fours, &outside, &|source, batch| {
+            let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, s.vec)) };
+            if s.dot { None } else { pack::columns(source, batch, s.n, &terms, width, lanes) }
+        })
     });
     // An operand with its own value for each column is loaded as it lies.
     let own = s.dot || s.n.is_some_and(|n| varies(b.flat, n));

@@ -105,7 +105,7 @@ impl Gen<'_> {
     fn panels_first(&self) -> bool {
         let (s, form) = (&self.s, self.form);
         let known = s.n.is_some_and(|n| extent(n).as_const().is_some());
-        let packed = matches!(self.v, super::operand::Stream::Packed { .. });
+        let packed = !matches!(self.v, super::operand::Stream::Direct(_));
         let (n, k) = (guess(self.all_columns()), guess_product(&form.ks));
         let m = guess(self.all_rows()).saturating_mul(if s.lines.is_empty() { 1 } else { guess(self.rows_in_line()) });
         let (fit, half) = (rows_that_fit(s, form, &self.target).saturating_mul(4), i64::from(self.target.cache) / 2);

@@ -1,5 +1,6 @@
 //! Elements of the operands as vectors.
 
+use super::few_bits::{Columns, FewBits, Streams};
 use super::form::{coef, extent, varies};
 use super::schedule::{Group, quads};
 use super::tile::{Gen, Tile};
@@ -9,7 +10,7 @@ use crate::te::cx::flatten;
 use std::collections::HashMap;
 
 /// How an operand is read.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Stream {
     /// As it lies in its tensor.
     Direct(Buf),
@@ -20,6 +21,8 @@ pub(super) enum Stream {
         /// First element of the current batch.
         batch: Int,
     },
+    /// Packed as integers and scales.
+    Coded(FewBits, Streams),
 }
 
 /// What is known of positions while a tile is generated.
@@ -116,8 +119,15 @@ impl Gen<'_> {
         let packed = match (&self.v, self.stage) {
             (_, Some(stage)) => Some(stage.buf),
             (Stream::Packed { buf, .. }, None) => Some(*buf),
-            (Stream::Direct(_), None) => None,
+            (Stream::Direct(_) | Stream::Coded(..), None) => None,
         };
+        if let (Stream::Coded(few, from), None, Some(bases)) = (self.v.clone(), self.stage, tile.few)
+            && let [k] = self.form.ks[..]
+            && let Some(first) = self.e.vars.get(&k).copied()
+        {
+            let u = self.places.offsets.iter().find(|(x, _)| *x == k).map_or(0, |(_, u)| *u);
+            return vec![self.few_value(&few, &from, bases, Columns::of(tile.groups, g), (first, u))];
+        }
         if let (Some(buf), Some(base)) = (packed, tile.v_base) {
             let width: i64 = tile.groups.iter().map(|g| i64::from(g.lanes)).sum();
             let before: i64 = tile.groups[..g].iter().map(|g| i64::from(g.lanes)).sum();

@@ -142,6 +142,6 @@ pub(super) fn columns(
 }
 
 /// The columns of groups, in order.
-fn listed(groups: &[Group]) -> Vec<i64> {
+pub(super) fn listed(groups: &[Group]) -> Vec<i64> {
     groups.iter().flat_map(|g| (0..i64::from(g.lanes)).map(move |l| g.at + l)).collect()
 }

@@ -111,7 +111,7 @@ pub(super) fn all(form: &Form, target: &Target) -> Vec<(f64, Schedule)> {
 /// Every axis along which operand `vec` can fill vectors.
 fn axes(form: &Form, target: &Target, vec: usize) -> Vec<Schedule> {
     let (v, b) = (&form.ops[vec], &form.ops[1 - vec]);
-    if form.fours.as_ref().is_some_and(|f| f.b == vec) {
+    if form.fours.as_ref().is_some_and(|f| f.b == vec) || form.few.as_ref().is_some_and(|f| f.op != vec) {
         return vec![];
     }
     let in_v: Vec<VarId> = form.vars.iter().filter(|x| varies(v.flat, **x)).copied().collect();
@@ -195,6 +195,7 @@ fn tiles(form: &Form, target: &Target, s: &Schedule, quads: bool) -> Vec<(usize,
                 true if quads => nv + mr,
                 _ => mr.min(nv) + 1,
             };
+            let held = held + form.few.as_ref().map_or(0, |few| few.held() * nv);
             // Words of even and odd bytes of both, a product, and what takes them apart.
             let held = held + if form.words() == 2 { 4 } else { 0 };
             // Elements of a window of bytes are converted once for all terms that share them.

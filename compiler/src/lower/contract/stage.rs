@@ -45,6 +45,10 @@ pub(super) fn tiles_of_rows(form: &Form, target: &Target, s: &Schedule) -> Optio
     if s.dot || s.lanes == 1 {
         return None;
     }
+    if form.few.is_some() {
+        // Of one row or a few, as there may be where their number is open, nothing is read again.
+        return s.m.iter().chain(&s.lines).all(|v| extent(*v).as_const().is_some()).then_some(3);
+    }
     if v.data.is_some() {
         return (form.exact.is_some() && form.terms().is_some()).then_some(3);
     }
@@ -79,7 +83,11 @@ impl Gen<'_> {
     /// Converts the tile of columns at `n0`.
     pub(super) fn fill_stage(&mut self, n0: Reg, groups: &[Group]) {
         let Some(Stage { buf: to }) = self.stage else { return };
-        let Stream::Packed { buf, .. } = self.v.clone() else { return self.gather_stage(to, n0, groups) };
+        let buf = match self.v.clone() {
+            Stream::Direct(_) => return self.gather_stage(to, n0, groups),
+            Stream::Coded(few, from) => return self.fill_from_codes(to, &few, &from, n0, groups),
+            Stream::Packed { buf, .. } => buf,
+        };
         let Some(terms) = self.form.terms() else { return };
         let all = terms * groups.iter().map(|g| i64::from(g.lanes)).sum::<i64>();
         let v = self.v.clone();

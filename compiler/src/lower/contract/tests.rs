@@ -8,7 +8,7 @@ use crate::te::{Cx, expr};
 use graphmend_targets::{Cpu, lookup};
 
 /// Small integers, so that sums are exact in any order.
-fn values(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn values(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..count)
         .map(|_| {
@@ -56,7 +56,7 @@ fn cpus() -> Vec<Cpu> {
 }
 
 /// Values of symbols that the run needs.
-type Dims = Vec<(VarId, i64)>;
+pub(super) type Dims = Vec<(VarId, i64)>;
 
 fn value(i: Int, dims: &Dims) -> i64 {
     let put = |v| dims.iter().find(|(x, _)| *x == v).map(|(_, c)| Int::new(*c));
@@ -111,7 +111,14 @@ fn position(c: &Contraction) -> Int {
 }
 
 /// Lowers the reduction `sum` followed by `out` for every processor, runs and compares.
-fn check(cx: &Cx, sum: TensorId, out: TensorId, tensors: &dyn Fn(TensorId) -> Vec<f32>, dims: &Dims, expected: &[f32]) {
+pub(super) fn check(
+    cx: &Cx,
+    sum: TensorId,
+    out: TensorId,
+    tensors: &dyn Fn(TensorId) -> Vec<f32>,
+    dims: &Dims,
+    expected: &[f32],
+) {
     let c = recognise(&cx.program, sum).expect("a contraction");
     let epilogue = match &cx.program.tensor(out).def {
         Def::Map { vars, body } if out != sum => {

@@ -1,6 +1,7 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
 use super::ahead::Ahead;
+use super::few_bits::Bases;
 use super::form::{self, Form, coef, extent};
 use super::operand::{Places, Stream};
 use super::schedule::{Group, Schedule, ways};
@@ -54,6 +55,8 @@ pub(super) struct Tile<'t> {
     pub v_base: Option<Reg>,
     /// The same of the broadcast operand.
     pub b_base: Option<Reg>,
+    /// The same of a vector operand of few bits.
+    pub few: Option<Bases>,
     /// `[way][row][group]`.
     accs: Vec<Vec<Vec<Var>>>,
     /// The part of the outermost reduced index that is summed.
@@ -95,13 +98,14 @@ impl<'a> Gen<'a> {
             None => self.packed_base(&v, n0, terms * self.form.words()),
         };
         let b_base = self.packed_base(&b, m0, terms);
+        let few = self.few_bases(n0);
         let ahead = self.ahead(first, v_base, groups, terms);
         let count = ways(rows.len() * groups.len(), terms.as_const().unwrap_or(1));
         let plan = self.plan(rows.len() * groups.len());
         let block = self.form.block().ok().flatten().zip(self.form.ks.first().copied());
         let Some((block, k)) = block else {
             let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
-            let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: None, ahead };
+            let tile = Tile { rows, n0, groups, v_base, b_base, few, accs, range: None, ahead };
             self.terms(&tile, &plan, 0);
             self.finish_tile(&tile, None);
             return;
@@ -121,7 +125,7 @@ impl<'a> Gen<'a> {
         let next = self.e.b.add(first, size);
         let last = self.e.b.min(next, end);
         let accs = (0..count).map(|_| self.zeros(rows.len(), groups)).collect();
-        let tile = Tile { rows, n0, groups, v_base, b_base, accs, range: Some((k, first, last)), ahead };
+        let tile = Tile { rows, n0, groups, v_base, b_base, few, accs, range: Some((k, first, last)), ahead };
         self.terms(&tile, &plan, 0);
         for (r, row) in ints.iter().enumerate() {
             for (g, v) in row.iter().enumerate() {

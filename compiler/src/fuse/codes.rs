@@ -1,0 +1,91 @@
+//! Weights that are integers of few bits times scales stay so: what reads them multiplies while it loads them.
+//!
+//! Such a tensor becomes a constant, as if it were computed while packing, and the program remembers its factors
+//! ([`Codes`]). Only contractions read it, each of which packs codes and scales (`lower::contract`); the floats are in no file.
+
+use super::constants;
+use super::uses::{Uses, exprs};
+use crate::dtype::DType;
+use crate::lower::contract;
+use crate::te::{Codes, Def, Expr, Func2, Node, Program, TensorId, expr};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Elements of the smallest tensor worth it: smaller ones stay in the first caches as floats.
+const LEAST: usize = 1 << 14;
+
+/// Finds such weights among the stored tensors.
+pub(super) fn find(p: &mut Program, stored: &BTreeSet<TensorId>, uses: &Uses) {
+    for t in super::inline::defined(p).into_iter().filter(|t| stored.contains(t) && !uses.whole.contains(t)) {
+        let Some(readers) = products(p, stored, t) else { continue };
+        let Some(codes) = codes(p, t) else { continue };
+        let floats = codes.values.iter().zip(&codes.scales).flat_map(|(v, s)| (f32::from(*v) * s).to_le_bytes());
+        let def = Def::Const(Arc::new(floats.collect()));
+        let before = std::mem::replace(&mut p.tensors[t.0 as usize].def, def);
+        p.codes.insert(t, Arc::new(codes));
+        if !readers.iter().all(|r| contract::reads_codes(p, *r)) {
+            p.tensors[t.0 as usize].def = before;
+            p.codes.remove(&t);
+        }
+    }
+}
+
+/// The sums of products that read `t`, if nothing else does.
+fn products(p: &Program, stored: &BTreeSet<TensorId>, t: TensorId) -> Option<Vec<TensorId>> {
+    factors(p, t)?;
+    let mut out = vec![];
+    for r in stored {
+        let def = &p.tensor(*r).def;
+        if matches!(def, Def::View(base) if *base == t) {
+            return None;
+        }
+        if exprs(def).iter().any(|e| expr::loads(*e).iter().any(|(x, _)| *x == t)) {
+            contract::recognise(p, *r)?;
+            out.push(*r);
+        }
+    }
+    (!out.is_empty()).then_some(out)
+}
+
+/// An integer and a scale whose product is the element.
+fn factors(p: &Program, t: TensorId) -> Option<[Expr; 2]> {
+    let tensor = p.tensor(t);
+    let Def::Map { body, .. } = &tensor.def else { return None };
+    let count = tensor.shape.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?))?;
+    if tensor.dtype != DType::F32 || usize::try_from(count).ok()? < LEAST {
+        return None;
+    }
+    let Node::Bin(Func2::Mul, a, b) = body.node() else { return None };
+    let only = |e: Expr, fits: &dyn Fn(DType) -> bool| {
+        let loads = expr::loads(e);
+        let constant = |t: TensorId| constants::bytes_of(p, t).is_some() && fits(p.tensor(t).dtype);
+        !loads.is_empty() && loads.iter().all(|(t, _)| constant(*t))
+    };
+    let (byte, float) = (|t| matches!(t, DType::U8 | DType::I8), |t: DType| t.is_float());
+    [[a, b], [b, a]].into_iter().find(|[a, b]| only(*a, &byte) && only(*b, &float))
+}
+
+fn codes(p: &mut Program, t: TensorId) -> Option<Codes> {
+    let [integer, scale] = factors(p, t)?;
+    let [integers, scales] = [integer, scale].map(|e| numbers(p, t, e));
+    let mut values = vec![];
+    for v in integers? {
+        // What the largest bytes differ by at most.
+        if v.fract() != 0.0 || v.abs() > 255.0 {
+            return None;
+        }
+        values.push(v as i16);
+    }
+    let scales = scales?;
+    scales.iter().all(|s| s.is_finite()).then_some(Codes { values, scales })
+}
+
+/// The values of an expression for each element of `t`.
+fn numbers(p: &mut Program, t: TensorId, body: Expr) -> Option<Vec<f32>> {
+    let at = t.0 as usize;
+    let Def::Map { vars, .. } = p.tensors[at].def.clone() else { return None };
+    let before = std::mem::replace(&mut p.tensors[at].def, Def::Map { vars, body });
+    let bytes = constants::every(p, t);
+    p.tensors[at].def = before;
+    Some(bytes?.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+}
