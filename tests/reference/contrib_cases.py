@@ -138,6 +138,20 @@ def weights():
         case(f"{bits} bits with zero points and a bias", "MatMulNBits", [x, data, scales, zeros, None, floats(24, n)], attributes=attributes, constants=(1, 2, 3, 5))
         if bits == 4:
             case(f"{bits} bits with zero points that are floats", "MatMulNBits", [x, data, scales, floats(25, n, blocks)], attributes=attributes, constants=(1, 2, 3))
+    # So many that they stay packed.
+    wide, long = 150, 200
+    for bits in (2, 4, 8):
+        for group in (16, 64):
+            count = -(-long // group)
+            many = integers(27, 0, 256, (wide, count, group * bits // 8), np.uint8)
+            large = np.abs(floats(28, wide, count, scale=0.1)) + 0.01
+            zeros = integers(29, 0, 256, (wide, -(-count * bits // 8)), np.uint8)
+            sizes = {"N": wide, "K": long, "bits": bits, "block_size": group}
+            for rows in (1, 5, 40):
+                left = floats(30, rows, long)
+                name = f"{rows} by many of {bits} bits in blocks of {group}"
+                case(name, "MatMulNBits", [left, many, large], attributes=sizes, fixed=(1, 2), open_sizes=rows == 5)
+                case(f"{name} with zero points", "MatMulNBits", [left, many, large, zeros], attributes=sizes, fixed=(1, 2, 3), open_sizes=rows == 1)
     data = integers(21, 0, 256, (n, blocks, block // 2), np.uint8)
     scales = floats(22, n, blocks, scale=0.1)
     attributes = {"N": n, "K": k, "bits": 4, "block_size": block}
@@ -210,6 +224,11 @@ def quantised():
             case(f"average of {kind}, {where}", "QLinearGlobalAveragePool", [turned, *around], attributes={"channels_last": last}, types=(code,), constants=(1, 2, 3, 4))
             case(f"averages of {kind}, {where}", "QLinearAveragePool", [turned, *around],
                  attributes={"channels_last": last, "kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}, types=(code,), constants=(1, 2, 3, 4), atol=1)
+            for included in (0, 1):
+                for kernel, strides, pads in (([4, 3], [3, 3], [1, 0, 1, 0]), ([3, 3], [2, 2], [0, 0, 1, 0])):
+                    over = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": 1, "count_include_pad": included}
+                    case(f"averages of {kind} beyond the end, {where}, {kernel} {included}", "QLinearAveragePool", [turned, *around],
+                         attributes={"channels_last": last, **over}, types=(code,), constants=(1, 2, 3, 4), atol=1)
             kernel = integers(54, low, low + 256, (4, 3, 3, 3), dtype)
             conv = [turned, one(0.02), zero(100), kernel, np.abs(floats(55, 4, scale=0.02)), np.full(4, 128 + low, dtype), one(0.9), zero(110), integers(56, -999, 999, (4,), np.int32)]
             case(f"convolution of {kind}, {where}", "QLinearConv", conv, attributes={"channels_last": last, "pads": [1, 1, 1, 1]}, types=(code,), constants=(1, 2, 3, 4, 5, 6, 7, 8))

@@ -16,8 +16,8 @@ const LEAST: usize = 1 << 14;
 
 /// Finds such weights among the stored tensors.
 pub(super) fn find(p: &mut Program, stored: &BTreeSet<TensorId>, uses: &Uses) {
-    for t in super::inline::defined(p).into_iter().filter(|t| stored.contains(t) && !uses.whole.contains(t)) {
-        let Some(readers) = products(p, stored, t) else { continue };
+    for t in super::inline::defined(p).into_iter().filter(|t| stored.contains(t)) {
+        let Some(readers) = products(p, stored, uses, t) else { continue };
         let Some(codes) = codes(p, t) else { continue };
         let floats = codes.values.iter().zip(&codes.scales).flat_map(|(v, s)| (f32::from(*v) * s).to_le_bytes());
         let def = Def::Const(Arc::new(floats.collect()));
@@ -30,16 +30,21 @@ pub(super) fn find(p: &mut Program, stored: &BTreeSet<TensorId>, uses: &Uses) {
     }
 }
 
-/// The sums of products that read `t`, if nothing else does.
-fn products(p: &Program, stored: &BTreeSet<TensorId>, t: TensorId) -> Option<Vec<TensorId>> {
+/// The sums of products that read `t`, as it is or in another shape, if nothing else does.
+fn products(p: &Program, stored: &BTreeSet<TensorId>, uses: &Uses, t: TensorId) -> Option<Vec<TensorId>> {
     factors(p, t)?;
+    let views = stored.iter().filter(|v| matches!(p.tensor(**v).def, Def::View(base) if base == t));
+    let shown: BTreeSet<TensorId> = views.copied().chain([t]).collect();
+    if shown.iter().any(|v| uses.whole.contains(v)) {
+        return None;
+    }
     let mut out = vec![];
     for r in stored {
         let def = &p.tensor(*r).def;
-        if matches!(def, Def::View(base) if *base == t) {
+        if matches!(def, Def::View(base) if *base != t && shown.contains(base)) {
             return None;
         }
-        if exprs(def).iter().any(|e| expr::loads(*e).iter().any(|(x, _)| *x == t)) {
+        if exprs(def).iter().any(|e| expr::loads(*e).iter().any(|(x, _)| shown.contains(x))) {
             contract::recognise(p, *r)?;
             out.push(*r);
         }

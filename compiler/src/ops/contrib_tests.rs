@@ -99,3 +99,28 @@ fn padded_keys_get_almost_no_weight() {
     let y = run("MultiHeadAttention", &[q, k, v, None, shown], &attrs);
     assert_eq!(y, Ok((vec![1, 1, 2], vec![3.0, 6.0])));
 }
+
+#[test]
+fn numbers_of_keys_that_do_not_fit_the_operands_end_the_run() {
+    let attend = |last: i32, total: i32, cached: usize| {
+        let mut cx = Cx::new();
+        let zeros = |shape: &[usize]| value(DType::F32, shape, &vec![0.0; shape.iter().product()]);
+        let of = |v: &Value| Some(v.clone());
+        let past = (cached > 0).then(|| zeros(&[1, 1, cached, 4]));
+        let new = zeros(&[1, 2, 4]);
+        let number = |n: i32, shape: &[usize]| Some(value(DType::I32, shape, &[f64::from(n)]));
+        let inputs = [of(&new), of(&new), of(&new), past.clone(), past, number(last, &[1]), number(total, &[])];
+        let ids: Vec<_> = inputs.iter().map(|v| v.as_ref().map(|v| constant(&mut cx, v))).collect();
+        let heads = [("num_heads", AttrValue::Int(1)), ("kv_num_heads", AttrValue::Int(1))];
+        let mut call = call("GroupQueryAttention", 1, &ids, &heads, 3);
+        call.domain = "com.microsoft".into();
+        let out = expand(&mut cx, &call).map_err(|e| format!("{e:?}"))?;
+        eval::run(&cx.program, &[], &out).map(|v| v[1].shape.clone())
+    };
+    assert_eq!(attend(1, 2, 0), Ok(vec![1, 1, 2, 4]));
+    assert_eq!(attend(4, 5, 3), Ok(vec![1, 1, 5, 4]));
+    assert_eq!(attend(2, 3, 6), Ok(vec![1, 1, 6, 4]));
+    for (last, total, cached) in [(2, 2, 0), (-1, 2, 0), (5, 5, 3), (4, 6, 3), (1, 0, 0), (1, 9, 3)] {
+        assert!(attend(last, total, cached).is_err(), "{last} {total} {cached}");
+    }
+}

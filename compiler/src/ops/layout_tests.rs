@@ -173,3 +173,17 @@ fn results_of_more_dimensions_than_are_supported_are_refused() {
     let refused = shaped(1000).unwrap_err();
     assert!(matches!(&refused, OpError::Unsupported(what) if what.contains("rank 1000")), "{refused:?}");
 }
+
+#[test]
+fn a_negative_size_from_data_ends_the_run() {
+    let one = |op: &str, version: i64, inputs: &[Value]| {
+        let inputs: Vec<_> = inputs.iter().cloned().map(Some).collect();
+        run_at_run_time(op, version, &inputs, &[], 1)
+    };
+    assert_eq!(one("ConstantOfShape", 20, &[list(&[2, 0])]).map(|v| v[0].shape.clone()), Ok(vec![2, 0]));
+    assert!(one("ConstantOfShape", 20, &[list(&[2, -1])]).is_err());
+    assert!(one("Expand", 13, &[counting(&[1, 3]), list(&[-2, 3])]).is_err());
+    assert!(one("Tile", 13, &[counting(&[2]), list(&[-1])]).is_err());
+    assert!(one("Reshape", 14, &[counting(&[2, 3]), list(&[-2, -3])]).is_err());
+    assert_eq!(one("Reshape", 14, &[counting(&[2, 3]), list(&[-1, 2])]).map(|v| v[0].shape.clone()), Ok(vec![3, 2]));
+}

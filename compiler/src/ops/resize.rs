@@ -6,7 +6,7 @@
 
 use super::interpolate::{Kernel, Taps, combine, freeze, number};
 use super::operand::{Operand, need_number};
-use super::sizes::{dims, int_list, invalid, norm_axes, unsupported};
+use super::sizes::{dim, dims, int_list, invalid, norm_axes, unsupported};
 use super::{Call, Expand};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -195,6 +195,9 @@ fn scales_operand(cx: &mut Cx, t: TensorId, axes: usize) -> OpResult<Vec<Scale>>
     }
 }
 
+/// Products of numerators of scales up to this one with sizes up to 2^13 are exact in single precision.
+const EXACT: i64 = 1 << 11;
+
 fn by_scales(cx: &mut Cx, x: &Operand, axes: &[usize], scales: &[Scale]) -> OpResult<Vec<Axis>> {
     if axes.len() != scales.len() {
         return invalid(format!("{} scales for {} axes", scales.len(), axes.len()));
@@ -202,12 +205,22 @@ fn by_scales(cx: &mut Cx, x: &Operand, axes: &[usize], scales: &[Scale]) -> OpRe
     let mut out = vec![];
     for (axis, scale) in axes.iter().zip(scales) {
         let input = x.shape[*axis];
-        let output = match scale {
-            Scale::Ratio(num, den) => (input * *num).div(*den),
-            Scale::Number(scale) => {
-                let size = (number(input) * *scale).floor();
+        // As in onnxruntime the product is rounded to single precision: 0.7 of 10 are 7, though 0.7 is a little less there.
+        let (ratio, scaled) = match scale {
+            Scale::Number(scale) => (None, *scale),
+            Scale::Ratio(num, den) => (num.as_const().zip(den.as_const()), number(*num) / number(*den)),
+        };
+        let output = match (ratio, input.as_const()) {
+            (Some((num, den)), Some(n)) => {
+                let scale = (num as f64 / den as f64) as f32;
+                Int::new((n as f32 * scale).floor() as i64)
+            }
+            (Some((num, den)), None) if num <= EXACT => (input * num).div(den),
+            _ => {
+                let size = (number(input).to(DType::F32) * scaled.to(DType::F32)).floor();
                 let size = cx.map(DType::I64, vec![], |_| expr::cast(DType::I64, size));
-                cx.read(size, 0, "size", None, None).max(0)
+                let size = cx.read(size, 0, "size", None, None);
+                dim(cx, size)?
             }
         };
         out.push(Axis { axis: *axis, input, output, scale: *scale, roi: None });

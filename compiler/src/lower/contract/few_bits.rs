@@ -1,6 +1,6 @@
 //! Constant weights that are integers of few bits times scales: packed as such, and multiplied while they are loaded.
 //!
-//! Bytes hold the codes of consecutive terms of a column, the first one in the lowest bits. A *block* of terms of a column has one
+//! Words hold the codes of consecutive terms of a column, the first one in the lowest bits. A *block* of terms of a column has one
 //! scale and one offset: an element is `(code + offset) * scale`, the same number as the float that it stands for.
 
 use super::form::{Form, coef, extent, varies};
@@ -17,8 +17,10 @@ use std::sync::Arc;
 
 /// Fewest terms worth it.
 const TERMS: i64 = 32;
-/// Fewest terms of a block: a pass of the innermost loop stays within one.
+/// Fewest terms of a block.
 const BLOCK: i64 = 16;
+/// Terms of a pass of the innermost loop, which stays within a block, and within a word or on whole ones.
+pub(super) const PASS: i64 = 8;
 
 /// How the weights of a contraction are packed.
 #[derive(Clone)]
@@ -150,14 +152,14 @@ impl FewBits {
         Some(Places { reader, column, term })
     }
 
-    /// Codes of a byte.
+    /// Codes of a word.
     fn per(&self) -> i64 {
-        8 / self.bits
+        32 / self.bits
     }
 
     /// Instructions that a vector of elements takes beside its load, about.
     pub(super) fn work(&self) -> f64 {
-        if self.shifted { 6.0 } else { 5.0 }
+        if self.shifted { 5.0 } else { 4.0 }
     }
 
     /// Registers that hold codes, scales and offsets of a vector.
@@ -188,12 +190,13 @@ impl FewBits {
                         (i64::from(self.codes.values[places.at(*c, t)]) - shift) & mask
                     };
                     let all = (from..terms.min(from + per)).map(|t| code(t) << ((t - from) * self.bits));
-                    codes.push(all.fold(0, |byte, code| byte | code) as u8);
+                    codes.extend((all.fold(0, |word, code| word | code) as u32).to_le_bytes());
                 }
             }
             offsets.extend(shifts.into_iter().flatten());
         }
-        let half = scales.iter().all(|s| half::f16::from_f32(*s).to_f32().to_bits() == s.to_bits());
+        // Narrow vectors are converted lane by lane.
+        let half = lanes > 4 && scales.iter().all(|s| half::f16::from_f32(*s).to_f32().to_bits() == s.to_bits());
         let (kind, scales) = match half {
             true => (DType::F16, scales.iter().flat_map(|s| half::f16::from_f32(*s).to_le_bytes()).collect()),
             false => (DType::F32, scales.iter().flat_map(|s| s.to_le_bytes()).collect::<Vec<u8>>()),
@@ -204,7 +207,7 @@ impl FewBits {
             false => (DType::I16, offsets.iter().flat_map(|o| (*o as i16).to_le_bytes()).collect::<Vec<u8>>()),
         };
         Some(Streams {
-            codes: e.packed_buf(DType::I8, Arc::new(codes)),
+            codes: e.packed_buf(DType::I32, Arc::new(codes)),
             scales: e.packed_buf(kind, Arc::new(scales)),
             offsets: self.shifted.then(|| e.packed_buf(size, Arc::new(offsets))),
         })
@@ -215,12 +218,12 @@ impl Gen<'_> {
     /// Where the columns from `n0` on lie, the first ones of a tile.
     pub(super) fn few_bases(&mut self, n0: Reg) -> Option<Bases> {
         let (few, terms) = (self.form.few.clone()?, self.form.terms()?);
-        let bytes = self.e.b.i64((terms + few.per() - 1) / few.per());
+        let words = self.e.b.i64((terms + few.per() - 1) / few.per());
         let blocks = self.e.b.i64(few.blocks(terms).end);
-        Some(Bases { codes: self.e.b.mul(n0, bytes), scales: self.e.b.mul(n0, blocks) })
+        Some(Bases { codes: self.e.b.mul(n0, words), scales: self.e.b.mul(n0, blocks) })
     }
 
-    /// Elements of the term `u` behind `first`, at which a pass of at most eight terms begins.
+    /// Elements of the term `u` behind `first`, at which a pass of at most [`PASS`] terms begins.
     pub(super) fn few_value(
         &mut self,
         few: &FewBits,
@@ -242,17 +245,24 @@ impl Gen<'_> {
         let code = b.load(from.codes, codes, u / per * width + before, lanes);
         let scale = b.load(from.scales, block, before, lanes);
         let scale = b.cast(DType::F32, scale);
-        let mut whole = b.cast(DType::I32, code);
-        let ty = b.ty(whole);
-        let above = 8 - few.bits * (u % per + 1);
-        if above > 0 {
-            let by = b.int(ty, 24 + above);
-            whole = b.bin(BinOp::Shl, whole, by);
-        }
-        if few.bits < 8 {
-            let by = b.int(ty, if above > 0 { 32 } else { 8 } - few.bits);
+        let ty = b.ty(code);
+        let mut whole = code;
+        if per > PASS {
+            // Which part of a word the pass is.
+            let (bits, last) = (b.i64(few.bits), b.i64(per - PASS));
+            let part = b.and(first, last);
+            let by = b.mul(part, bits);
+            let by = b.cast(DType::I32, by);
+            let by = b.splat(by, lanes);
             whole = b.shr(whole, by);
         }
+        let above = 32 - few.bits * (u % per + 1);
+        if above > 0 {
+            let by = b.int(ty, above);
+            whole = b.bin(BinOp::Shl, whole, by);
+        }
+        let by = b.int(ty, 32 - few.bits);
+        let whole = b.shr(whole, by);
         let mut value = b.cast(DType::F32, whole);
         if let Some(offsets) = from.offsets {
             let offset = b.load(offsets, block, before, lanes);
@@ -265,8 +275,8 @@ impl Gen<'_> {
     /// Lays out the tile of columns at `n0` as floats.
     pub(super) fn fill_from_codes(&mut self, to: Buf, few: &FewBits, from: &Streams, n0: Reg, groups: &[Group]) {
         let (Some(bases), Some(terms)) = (self.few_bases(n0), self.form.terms()) else { return };
-        let rest = terms % 8;
-        for (first, end, step) in [(0, terms - rest, 8), (terms - rest, terms, rest)] {
+        let rest = terms % PASS;
+        for (first, end, step) in [(0, terms - rest, PASS), (terms - rest, terms, rest)] {
             if first == end {
                 continue;
             }

@@ -1,7 +1,7 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
 use super::ahead::Ahead;
-use super::few_bits::Bases;
+use super::few_bits::{self, Bases};
 use super::form::{self, Form, coef, extent};
 use super::operand::{Places, Stream};
 use super::schedule::{Group, Schedule, ways};
@@ -252,7 +252,11 @@ impl<'a> Gen<'a> {
         }
         full.reverse();
         // A power of two where a loop has to be split, so that vectors along it stay aligned.
-        let times = if size == 1 { 1 << (most.ilog2().min(3)) } else { (most / size).clamp(1, 4) };
+        let times = match size {
+            _ if self.form.few.is_some() => few_bits::PASS,
+            1 => 1 << (most.ilog2().min(3)),
+            _ => (most / size).clamp(1, 4),
+        };
         Terms { part: loops.pop().map(|k| (k, times)), loops, full }
     }
 
