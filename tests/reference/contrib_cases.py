@@ -150,8 +150,8 @@ def weights():
             for rows in (1, 5, 40):
                 left = floats(30, rows, long)
                 name = f"{rows} by many of {bits} bits in blocks of {group}"
-                case(name, "MatMulNBits", [left, many, large], attributes=sizes, fixed=(1, 2), open_sizes=rows == 5)
-                case(f"{name} with zero points", "MatMulNBits", [left, many, large, zeros], attributes=sizes, fixed=(1, 2, 3), open_sizes=rows == 1)
+                case(name, "MatMulNBits", [left, many, large], attributes=sizes, fixed=(1, 2), open_sizes=rows == 5, atol=2e-3)
+                case(f"{name} with zero points", "MatMulNBits", [left, many, large, zeros], attributes=sizes, fixed=(1, 2, 3), open_sizes=rows == 1, atol=2e-3)
     data = integers(21, 0, 256, (n, blocks, block // 2), np.uint8)
     scales = floats(22, n, blocks, scale=0.1)
     attributes = {"N": n, "K": k, "bits": 4, "block_size": block}

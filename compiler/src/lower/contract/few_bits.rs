@@ -1,6 +1,7 @@
 //! Constant weights that are integers of few bits times scales: packed as such, and multiplied while they are loaded.
 //!
-//! Words hold the codes of consecutive terms of a column, the first one in the lowest bits. A *block* of terms of a column has one
+//! Words (of 32 bits; bytes where vectors are wide, which are converted fast there) hold the codes of consecutive terms of a column,
+//! the first one in the lowest bits. A *block* of terms of a column has one
 //! scale and one offset: an element is `(code + offset) * scale`, the same number as the float that it stands for.
 
 use super::form::{Form, coef, extent, varies};
@@ -89,6 +90,11 @@ fn least(bits: i64) -> i64 {
     -(1 << (bits - 1))
 }
 
+/// Bits of a word, by the lanes of vectors.
+fn word(lanes: u16) -> i64 {
+    if lanes > 4 { 8 } else { 32 }
+}
+
 /// What is added to the codes of a block of values between two.
 fn offset(bits: i64, (low, high): (i64, i64)) -> i64 {
     let least = least(bits);
@@ -153,8 +159,8 @@ impl FewBits {
     }
 
     /// Codes of a word.
-    fn per(&self) -> i64 {
-        32 / self.bits
+    fn per(&self, lanes: u16) -> i64 {
+        word(lanes) / self.bits
     }
 
     /// Instructions that a vector of elements takes beside its load, about.
@@ -171,7 +177,7 @@ impl FewBits {
     pub(super) fn pack(&self, e: &mut Emit<'_>, form: &Form, width: i64, lanes: u16) -> Option<Streams> {
         let places = self.places(form)?;
         let (terms, columns) = (form.terms()?, extent(self.n).as_const()?);
-        let (per, step) = (self.per(), usize::try_from(width).ok()?);
+        let (per, step) = (self.per(lanes), usize::try_from(width).ok()?);
         let mask = (1i64 << self.bits) - 1;
         let (mut codes, mut scales, mut offsets) = (vec![], vec![], vec![]);
         for first in (0..columns).step_by(step) {
@@ -190,7 +196,8 @@ impl FewBits {
                         (i64::from(self.codes.values[places.at(*c, t)]) - shift) & mask
                     };
                     let all = (from..terms.min(from + per)).map(|t| code(t) << ((t - from) * self.bits));
-                    codes.extend((all.fold(0, |word, code| word | code) as u32).to_le_bytes());
+                    let all = all.fold(0, |word, code| word | code);
+                    codes.extend(&all.to_le_bytes()[..word(lanes) as usize / 8]);
                 }
             }
             offsets.extend(shifts.into_iter().flatten());
@@ -207,7 +214,7 @@ impl FewBits {
             false => (DType::I16, offsets.iter().flat_map(|o| (*o as i16).to_le_bytes()).collect::<Vec<u8>>()),
         };
         Some(Streams {
-            codes: e.packed_buf(DType::I32, Arc::new(codes)),
+            codes: e.packed_buf(if word(lanes) == 8 { DType::I8 } else { DType::I32 }, Arc::new(codes)),
             scales: e.packed_buf(kind, Arc::new(scales)),
             offsets: self.shifted.then(|| e.packed_buf(size, Arc::new(offsets))),
         })
@@ -218,7 +225,8 @@ impl Gen<'_> {
     /// Where the columns from `n0` on lie, the first ones of a tile.
     pub(super) fn few_bases(&mut self, n0: Reg) -> Option<Bases> {
         let (few, terms) = (self.form.few.clone()?, self.form.terms()?);
-        let words = self.e.b.i64((terms + few.per() - 1) / few.per());
+        let per = few.per(self.s.lanes);
+        let words = self.e.b.i64((terms + per - 1) / per);
         let blocks = self.e.b.i64(few.blocks(terms).end);
         Some(Bases { codes: self.e.b.mul(n0, words), scales: self.e.b.mul(n0, blocks) })
     }
@@ -232,7 +240,8 @@ impl Gen<'_> {
         columns: Columns,
         (first, u): (Reg, i64),
     ) -> Reg {
-        let (per, Columns { width, before, lanes }) = (few.per(), columns);
+        let (per, word) = (few.per(self.s.lanes), word(self.s.lanes));
+        let Columns { width, before, lanes } = columns;
         let b = &mut self.e.b;
         let all = b.i64(width);
         let mut row = |base: Reg, size: i64| {
@@ -245,8 +254,8 @@ impl Gen<'_> {
         let code = b.load(from.codes, codes, u / per * width + before, lanes);
         let scale = b.load(from.scales, block, before, lanes);
         let scale = b.cast(DType::F32, scale);
-        let ty = b.ty(code);
-        let mut whole = code;
+        let mut whole = b.cast(DType::I32, code);
+        let ty = b.ty(whole);
         if per > PASS {
             // Which part of a word the pass is.
             let (bits, last) = (b.i64(few.bits), b.i64(per - PASS));
@@ -256,13 +265,18 @@ impl Gen<'_> {
             let by = b.splat(by, lanes);
             whole = b.shr(whole, by);
         }
-        let above = 32 - few.bits * (u % per + 1);
+        // The sign of the word is that of its last code.
+        let above = word - few.bits * (u % per + 1);
+        let mut below = word - few.bits;
         if above > 0 {
-            let by = b.int(ty, above);
+            let by = b.int(ty, 32 - word + above);
             whole = b.bin(BinOp::Shl, whole, by);
+            below = 32 - few.bits;
         }
-        let by = b.int(ty, 32 - few.bits);
-        let whole = b.shr(whole, by);
+        if below > 0 {
+            let by = b.int(ty, below);
+            whole = b.shr(whole, by);
+        }
         let mut value = b.cast(DType::F32, whole);
         if let Some(offsets) = from.offsets {
             let offset = b.load(offsets, block, before, lanes);
