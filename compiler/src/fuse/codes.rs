@@ -94,3 +94,54 @@ fn numbers(p: &mut Program, t: TensorId, body: Expr) -> Option<Vec<f32>> {
     p.tensors[at].def = before;
     Some(bytes?.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fuse;
+    use crate::dtype::DType;
+    use crate::sym::Int;
+    use crate::te::{Cx, Def, ReduceKind, TensorId, expr};
+
+    /// A product by `(q - 8) * s[k / 32]`, transposed where `turned` says so: the program, the weights and the product.
+    fn product(turned: bool) -> (Cx, TensorId, TensorId) {
+        let (k, n) = (64, 512);
+        let mut cx = Cx::new();
+        let x = cx.input("x", DType::F32, vec![Int::symbol("m", Some(0), None), Int::new(k)]);
+        let q = cx.constant(DType::U8, &[k as usize, n as usize], (0..k * n).map(|v| (v % 16) as u8).collect());
+        let s = cx.constant_f32(&[2, n as usize], &vec![0.5; 2 * n as usize]);
+        let w = cx.map(DType::F32, vec![Int::new(k), Int::new(n)], |i| {
+            let whole = expr::load(q, DType::U8, i.to_vec()).to(DType::F32);
+            (whole - whole.num(8.0)) * expr::load(s, DType::F32, vec![i[0].div(32), i[1]])
+        });
+        let shown = match turned {
+            true => cx.map(DType::F32, vec![Int::new(n), Int::new(k)], |i| expr::load(w, DType::F32, vec![i[1], i[0]])),
+            false => w,
+        };
+        let shape = vec![cx.shape(x)[0], Int::new(n)];
+        let y = cx.reduce(ReduceKind::Sum, DType::F32, shape, &[Int::new(k)], |i, r| {
+            let at = if turned { vec![i[1], r[0]] } else { vec![r[0], i[1]] };
+            expr::load(x, DType::F32, vec![i[0], r[0]]) * expr::load(shown, DType::F32, at)
+        });
+        (cx, w, y)
+    }
+
+    #[test]
+    fn weights_of_few_bits_are_read_as_integers_and_scales_by_products_alone() {
+        for turned in [false, true] {
+            let (mut cx, w, y) = product(turned);
+            cx.program.outputs = vec![y];
+            let fused = fuse(cx.program);
+            let codes = fused.program.codes.get(&w).expect("codes");
+            assert_eq!((&codes.values[..3], codes.scales[0]), (&[-8, -7, -6][..], 0.5));
+        }
+    }
+
+    #[test]
+    fn weights_that_the_model_gives_out_stay_as_they_are() {
+        let (mut cx, w, y) = product(false);
+        cx.program.outputs = vec![y, w];
+        let fused = fuse(cx.program);
+        assert!(fused.program.codes.is_empty());
+        assert!(matches!(fused.program.tensor(w).def, Def::Map { .. }));
+    }
+}
