@@ -506,6 +506,24 @@ fn convolutions_with_few_outputs_and_channels_last() {
     conv(Conv { group: 2, inputs: 20, outputs: 1, input: [5, 8], kernel: [3, 3], dilation: 2, ..last });
 }
 
+/// Weights whose terms lie together already, but whose other axes are in another order than the result's.
+#[test]
+fn dot_products_with_axes_in_another_order() {
+    let (b, c, d) = (4, 3, 17);
+    let mut cx = Cx::new();
+    let (x, w) = (values(d, 8), values(b * c * d, 9));
+    let tx = cx.input("x", DType::F32, ints(&[d]));
+    let tw = cx.constant(DType::F32, &[b, c, d], bytes(&w));
+    let sum = cx.reduce(ReduceKind::Sum, DType::F32, ints(&[c, b]), &ints(&[d]), |i, r| {
+        let weight = expr::load(tw, DType::F32, vec![i[1], i[0], r[0]]);
+        expr::bin(Func2::Mul, expr::load(tx, DType::F32, vec![r[0]]), weight)
+    });
+    let dot = |k: usize| (0..d).map(|j| x[j] * w[((k % b) * c + k / b) * d + j]).sum::<f32>();
+    let expected: Vec<f32> = (0..b * c).map(dot).collect();
+    let tensors = |t: TensorId| if t == tx { x.clone() } else { w.clone() };
+    check(&cx, sum, sum, &tensors, &Dims::new(), &expected);
+}
+
 /// A 3×3 convolution with step 1 over an image with channels last; gives the greatest error relative to the sum of the
 /// absolute products, and whether Winograd's filtering was used.
 fn windows_of_three([h, w, inputs, outputs]: [usize; 4], target: &str) -> (f64, bool) {
