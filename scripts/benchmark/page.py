@@ -2,6 +2,8 @@
 import math
 import os
 
+from . import setup
+
 OURS = "graphmend"
 TITLES = {OURS: "GraphMend", "onnxruntime": "onnxruntime", "openvino": "OpenVINO", "iree": "IREE", "rten": "rten", "tract": "tract",
           "torch.compile": "torch.compile", "onnxruntime, native": "onnxruntime (native)"}
@@ -241,7 +243,8 @@ def failures_section(results):
     lines = []
     for (name, reason), where in sorted(seen.items()):
         plain = sorted({w.split(" (")[0] for w in where})
-        reason = " ".join(reason.replace("|", "/").split()).replace("`", "'")
+        # Not where the repository lies on this machine.
+        reason = " ".join(reason.replace(setup.ROOT + os.sep, "").replace("|", "/").split()).replace("`", "'")
         lines.append(f"- **{name}**: {words(plain) if len(plain) <= 4 else count(len(plain), 'model')}: `{reason}`")
     return "## What did not run\nA dash in a table is an engine that failed on the model, with this message:\n\n" + "\n".join(lines) + "\n"
 

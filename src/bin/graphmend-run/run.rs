@@ -191,15 +191,15 @@ fn stem(name: &str) -> String {
 fn summary(name: &str, array: &Array, file: Option<PathBuf>) -> Summary {
     // JSON has no infinities: they become null.
     let finite = |x: f64| x.is_finite().then_some(x);
-    let count = array.numbers().count();
-    let mean = array.numbers().sum::<f64>() / count as f64;
+    let (mut min, mut max, mut sum, mut count) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize);
+    array.numbers().for_each(|x| (min, max, sum, count) = (min.min(x), max.max(x), sum + x, count + 1));
     Summary {
         name: name.into(),
         dtype: array.dtype.name(),
         shape: array.shape.clone(),
-        min: finite(array.numbers().fold(f64::INFINITY, f64::min)),
-        max: finite(array.numbers().fold(f64::NEG_INFINITY, f64::max)),
-        mean: finite(mean),
+        min: finite(min),
+        max: finite(max),
+        mean: finite(sum / count as f64),
         first: array.numbers().take(8).map(finite).collect(),
         file,
     }
