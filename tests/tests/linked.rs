@@ -52,13 +52,17 @@ fn layers_as_c_give_the_reference() -> Result<()> {
 
 #[test]
 fn voice_activity_as_c_gives_the_reference() -> Result<()> {
-    gives_the_reference("silero_vad")
+    gives_the_reference("silero_vad")?;
+    gives_the_reference("silero_vad_8k")
 }
 
 #[test]
 fn convolutions_as_c_give_the_reference() -> Result<()> {
     gives_the_reference("squeezenet1_1")?;
-    gives_the_reference("ppocr_cls")
+    gives_the_reference("ppocr_cls")?;
+    // Its weights make a large text: once.
+    let case = Case::load("mobilenet_v2")?;
+    check(&case, &source(&case, "x86-64", None, &[])?, 1)
 }
 
 #[test]
