@@ -21,7 +21,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// The share of the tile with number `m0 / mr` among `tiles` of a panel; `next` is the first element of the panel that
+    /// The share of the tile with number `m0 / mr`, where `tiles` consecutive ones together fetch a panel; `next` is the first element of the panel that
     /// follows, which has `width` elements for each of `terms` terms. Nothing where no other tile waits.
     pub(super) fn new(
         b: &mut Builder,
@@ -36,7 +36,8 @@ impl Ahead {
         }
         let rate = (width + tiles - 1) / tiles;
         let (mr, share) = (b.i64(mr), b.i64(rate * terms));
-        let tile = b.div(m0, mr);
+        let (tile, tiles) = (b.div(m0, mr), b.i64(tiles));
+        let tile = b.rem(tile, tiles);
         let from = b.mul(tile, share);
         Some(Ahead { buf, base: b.add(next, from), rate })
     }

@@ -22,11 +22,16 @@ enum Level {
 const UNIT: i64 = 1 << 15;
 /// More work units than this are of no use.
 const UNITS: i64 = 256;
+/// Into how many calls threads divide the rows of a kernel: the tiles of each of them fetch all of the next panel.
+const PARTS: i64 = 4;
 
-/// The loops, and how many of them from the outside are spread over work units.
+/// The loops around the tiles.
 struct Nest {
     levels: Vec<Level>,
+    /// How many of them from the outside are spread over work units.
     spread: usize,
+    /// Instead, the rows of a call are a block inside of all loops, counted in this many: each call goes through all panels.
+    rows: Option<i64>,
 }
 
 impl Gen<'_> {
@@ -74,13 +79,19 @@ impl Gen<'_> {
             block = block.min(up(parts(m, pieces), mr));
         }
         if self.panels_first() {
+            // What several threads read, each of them fetches: the panels if the rows are divided, the rows if the panels are.
+            let rows = (guess_product(&s.batch) == 1 && m.saturating_mul(per_line) >= n).then_some(mr);
             if s.lines.is_empty() && m > 1 {
-                self.tiles = parts(m, mr);
+                let tiles = parts(m, mr);
+                self.tiles = if rows.is_some() { parts(tiles, PARTS) } else { tiles };
             }
             levels.push(Level::Columns(Some(width)));
+            if rows.is_some() {
+                return Nest { spread: 0, levels, rows };
+            }
             levels.push(Level::Rows(block));
             let units = guess_product(&s.batch).saturating_mul(columns_units);
-            return Nest { spread: if units >= wanted { levels.len() - 1 } else { levels.len() }, levels };
+            return Nest { spread: if units >= wanted { levels.len() - 1 } else { levels.len() }, levels, rows };
         }
         levels.push(Level::Rows(block));
         levels.extend(s.outer.iter().map(|v| Level::Axis(*v)));
@@ -97,7 +108,7 @@ impl Gen<'_> {
         }
         let columns = (units < wanted && spread == levels.len()).then(|| up(parts(n, parts(wanted, units)), width));
         levels.push(Level::Columns(columns));
-        Nest { spread: spread + usize::from(columns.is_some()), levels }
+        Nest { spread: spread + usize::from(columns.is_some()), levels, rows: None }
     }
 
     /// Are the columns gone through outside of the rows? So that each panel of a packed operand is fetched once only: one that the
@@ -129,6 +140,14 @@ impl Gen<'_> {
         let counts: Vec<Int> = nest.levels[..nest.spread].iter().map(|l| self.count(*l)).collect();
         self.make_stage();
         let (lo, hi) = (self.e.b.tile_lo(), self.e.b.tile_hi());
+        if let Some(size) = nest.rows {
+            let all = self.e.int(self.all_rows());
+            let size_reg = self.e.b.i64(size);
+            let (first, end) = (self.e.b.mul(lo, size_reg), self.e.b.mul(hi, size_reg));
+            let end = self.e.b.min(end, all);
+            self.level(&nest, 0, &[], Some((first, end)), None);
+            return self.all_rows().ceil_div(size);
+        }
         let unit = self.e.b.begin_for(lo, hi, 1);
         let mut left = unit;
         let mut at = vec![left; nest.spread];
