@@ -6,7 +6,7 @@
 
 use super::uses::{Uses, exprs};
 use crate::dtype::DType;
-use crate::lower::contract;
+use crate::lower::{contract, is_heavy};
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::reindex;
 use crate::te::{Block, Def, Expr, Func2, Node, Piece, Program, Step, TensorId, expr};
@@ -97,6 +97,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
     }
     let plain = is_plain(*body);
     let size = expr::nodes(*body).len();
+    let cheap = size <= 6 && !is_heavy(*body);
     let has_sum = expr::loads(*body)
         .iter()
         .any(|(s, _)| matches!(p.tensor(*s).def, Def::Reduce { .. } | Def::Fold { .. }) || is_view_of_sum(p, *s));
@@ -133,7 +134,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                     } else {
                         reads.len() == 1
                             && once(&reads[0], vars.len())
-                            && (size <= 6
+                            && (cheap
                                 || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
                             && (!has_sum || identity(&reads[0], &p.tensor(t).shape))
                     }
@@ -148,7 +149,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                         [(c, read)] => {
                             let space: Vec<Int> = c.vars.iter().filter_map(|v| v.extent()).collect();
                             let small =
-                                size <= 6 || Int::product(&space).le(Int::product(&p.tensor(t).shape)) == Some(true);
+                                cheap || Int::product(&space).le(Int::product(&p.tensor(t).shape)) == Some(true);
                             once(read, vars.len()) && small && !has_sum
                         }
                         _ => false,
@@ -219,12 +220,19 @@ fn stays_bytes(p: &Program, uses: &Uses, t: TensorId, body: Expr) -> bool {
 }
 
 /// Do all who read `t` end in one map, by way of maps that it alone reads, element by element? In `x * sigmoid(x)` the
-/// element of `x` is then computed once. With `light`, only where they compute little: exponentials of a whole tile of sums
-/// are longer code than the loop over a stored tensor is, and no faster.
-fn ends_in_one(p: &Program, uses: &Uses, t: TensorId, light: bool) -> bool {
+/// element of `x` is then computed once. Where `x` is a sum, the map that computes much must be kept as sums are: these wait
+/// in its place.
+fn ends_in_one(p: &Program, uses: &Uses, t: TensorId, sum: bool) -> bool {
     let Some(readers) = uses.readers.get(&t) else { return false };
-    let mut ways = Ways { p, uses, light, seen: 0 };
-    readers.iter().any(|last| readers.iter().all(|r| ways.lead_to(t, *r, *last)))
+    let dtype = p.tensor(t).dtype;
+    let mut seen = 0;
+    readers.iter().any(|last| {
+        let light = sum && (p.tensor(*last).dtype != dtype || dtype != dtype.compute());
+        let mut ways = Ways { p, uses, light, seen };
+        let all = readers.iter().all(|r| ways.lead_to(t, *r, *last));
+        seen = ways.seen;
+        all
+    })
 }
 
 /// Most maps looked at between a tensor and the map in which all its readers end.
@@ -256,15 +264,6 @@ impl Ways<'_> {
         let next = self.uses.readers.get(&reader);
         !self.uses.whole.contains(&reader) && next.is_some_and(|rs| rs.iter().all(|r| self.lead_to(reader, *r, last)))
     }
-}
-
-/// Does it compute what takes many operations?
-fn is_heavy(e: Expr) -> bool {
-    expr::nodes(e).into_iter().any(|n| match n.node() {
-        Node::Un(f, _) => !crate::lower::is_basic(f),
-        Node::Bin(f, ..) => matches!(f, Func2::Pow | Func2::Atan2),
-        _ => false,
-    })
 }
 
 fn is_view_of_sum(p: &Program, t: TensorId) -> bool {

@@ -25,7 +25,6 @@ pub(super) fn un(b: &mut Builder, f: Func1, a: Reg) -> Reg {
         Func1::Acosh => math::acosh(b, a),
         Func1::Atanh => math::atanh(b, a),
         Func1::Erf => math::erf(b, a),
-        Func1::Sigmoid => math::sigmoid(b, a),
         Func1::Neg
         | Func1::Abs
         | Func1::Not

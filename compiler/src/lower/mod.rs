@@ -39,6 +39,16 @@ pub struct LoweredKernel {
     pub tiles: Option<Int>,
 }
 
+/// Does it compute a function of many instructions?
+pub(crate) fn is_heavy(e: crate::te::Expr) -> bool {
+    use crate::te::{Func2, Node, expr};
+    expr::nodes(e).into_iter().any(|n| match n.node() {
+        Node::Un(f, _) => !is_basic(f),
+        Node::Bin(f, ..) => matches!(f, Func2::Pow | Func2::Atan2),
+        _ => false,
+    })
+}
+
 /// Is it one operation of the kernel IR?
 pub(crate) fn is_basic(f: crate::te::Func1) -> bool {
     use crate::te::Func1::{Abs, Ceil, Floor, Neg, Not, Popcnt, Round, Sqrt, Trunc};

@@ -25,31 +25,49 @@ pub fn lower(p: &Program, cpu: &Cpu, name: &str, nest: &Nest) -> LoweredKernel {
         })
         .collect();
     // A pure map is cut where conditions on its indices change, so that inside of a piece no condition is left.
+    let mut first = nest.vars.first().copied();
     let pieces = match nest.stages.as_slice() {
         [Stage::Store { id, inner, body, position }] => {
-            let vars: Vec<VarId> = nest.vars.iter().chain(inner).copied().collect();
-            cut(*id, &vars, *body, *position, Int::new(0))
+            let mut vars: Vec<VarId> = nest.vars.iter().chain(inner).copied().collect();
+            let mut found = cut(*id, &vars, *body, *position, Int::new(0));
+            let extents: Vec<Int> = vars.iter().map(|v| v.extent().unwrap_or(Int::new(1))).collect();
+            let units = unit_axis(&extents);
+            if found.len() > 1 && units > 0 {
+                vars[..=units].rotate_right(1);
+                first = vars.first().copied();
+                found = cut(*id, &vars, *body, *position, Int::new(0));
+            }
+            found
         }
         _ => cut_stages(nest),
     };
-    let units = nest.vars.first().and_then(|v| v.extent());
-    run_pieces(p, cpu, name, pieces, units, &locals)
+    run_pieces(p, cpu, name, pieces, first.and_then(|v| v.extent()), &locals)
 }
 
 /// Lowers the pieces of an assembled tensor. Work units are the values of its first index.
 pub fn lower_pieces(p: &Program, cpu: &Cpu, name: &str, t: TensorId, pieces: &[te::Piece]) -> LoweredKernel {
     let shape = &p.tensor(t).shape;
     let many: Vec<usize> = (0..shape.len()).filter(|k| shape[*k] != Int::new(1)).collect();
+    let extents: Vec<Int> = many.iter().map(|k| shape[*k]).collect();
+    let units = many.get(unit_axis(&extents)).copied();
     let all = pieces.iter().flat_map(|piece| {
         // The first variable is the work unit, however many values it has.
-        let (first, rest) = (many.iter().take(1), many.iter().skip(1));
-        let rest = rest.filter(|k| piece.vars[**k].extent() != Some(Int::new(1)));
-        let vars: Vec<VarId> = first.chain(rest).map(|k| piece.vars[*k]).collect();
-        let start = many.first().map_or(Int::new(0), |k| piece.start[*k]);
+        let rest = many.iter().filter(|k| Some(**k) != units && piece.vars[**k].extent() != Some(Int::new(1)));
+        let vars: Vec<VarId> = units.iter().chain(rest).map(|k| piece.vars[*k]).collect();
+        let start = units.map_or(Int::new(0), |k| piece.start[k]);
         cut(t, &vars, piece.body, p.position(t, &piece.index()), start)
     });
-    let units = many.first().map(|k| shape[*k]);
+    let units = units.map(|k| shape[k]);
     run_pieces(p, cpu, name, all.collect(), units, &BTreeSet::new())
+}
+
+/// The axis whose values are the work units of a map that is cut into pieces: the first one, or where that has few values the first
+/// that has enough for several threads. Never the last, along which vectors lie.
+fn unit_axis(extents: &[Int]) -> usize {
+    let many = |n: &Int| n.as_const().is_some_and(|n| n >= UNITS / 4);
+    let few = extents.first().and_then(|n| n.as_const()).is_some_and(|n| n < UNITS / 4);
+    let inner = extents.len().saturating_sub(1);
+    extents[..inner].iter().position(many).filter(|_| few).unwrap_or(0)
 }
 
 /// A map's space in parts, each with where it begins along the first variable, whose range begins at `start`.
@@ -179,11 +197,7 @@ pub(super) fn parts(stage: &Stage) -> (Vec<Expr>, Vec<Int>) {
 
 /// Does an element take a function of many instructions?
 fn is_heavy(stage: &Stage) -> bool {
-    parts(stage).0.into_iter().flat_map(expr::nodes).any(|n| match n.node() {
-        Node::Un(f, _) => !super::is_basic(f),
-        Node::Bin(f, ..) => matches!(f, te::Func2::Pow | te::Func2::Atan2),
-        _ => false,
-    })
+    parts(stage).0.into_iter().any(super::is_heavy)
 }
 
 struct Run<'e, 'a> {
@@ -296,7 +310,12 @@ impl Run<'_, '_> {
             }
         }
         let base = (self.vector_bytes() / size.max(1)) as u16;
-        if stages.iter().any(is_heavy) || nodes > 12 || size <= 2 { base } else { base * 4 }
+        match stages.iter().any(is_heavy) {
+            // Two vectors at a time: one waits for itself.
+            true if self.vector_bytes() >= 64 => base * 2,
+            false if nodes <= 12 && size > 2 => base * 4,
+            _ => base,
+        }
     }
 
     /// Bytes of the vectors that code is generated with.

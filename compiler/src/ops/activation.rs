@@ -28,7 +28,7 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
         let alpha = param(c, "alpha", 1.0)?;
         float(cx, c, |x| x.lt_(x.num(0.0)).then(x.num(alpha) * (x / x.num(alpha)).exp_m1(), x))
     }),
-    ("", "Sigmoid", |cx, c| float(cx, c, Expr::sigmoid)),
+    ("", "Sigmoid", |cx, c| float(cx, c, sigmoid)),
     ("", "HardSigmoid", |cx, c| {
         let (alpha, beta) = (param(c, "alpha", 0.2)?, param(c, "beta", 0.5)?);
         float(cx, c, |x| hard_sigmoid(x, alpha, beta))
@@ -57,6 +57,11 @@ fn param(call: &Call, name: &str, default: f32) -> OpResult<f64> {
     Ok(f64::from(call.float(name, default)?))
 }
 
+/// `1 / (1 + exp(-x))`.
+pub(super) fn sigmoid(x: Expr) -> Expr {
+    x.num(1.0) / (x.num(1.0) + (-x).exp())
+}
+
 /// `log(1 + exp(x))` without overflow.
 pub(super) fn softplus(x: Expr) -> Expr {
     x.max_(x.num(0.0)) + (-x.abs()).exp().ln_1p()
@@ -67,7 +72,7 @@ fn hard_sigmoid(x: Expr, alpha: f64, beta: f64) -> Expr {
 }
 
 fn swish(x: Expr, alpha: f64) -> Expr {
-    x * (if alpha == 1.0 { x } else { x * x.num(alpha) }).sigmoid()
+    x * sigmoid(if alpha == 1.0 { x } else { x * x.num(alpha) })
 }
 
 pub(super) fn gelu_erf(x: Expr) -> Expr {

@@ -1,5 +1,6 @@
 //! `GroupNorm` and `SkipGroupNorm` of com.microsoft: normalisation over groups of channels, then perhaps `x * sigmoid(x)`.
 
+use super::activation::sigmoid;
 use super::operand::{Operand, convert, need_float, same_type};
 use super::sizes::{invalid, unsupported};
 use super::{Call, Expand};
@@ -80,7 +81,7 @@ fn group_norm(cx: &mut Cx, call: &Call, skip: bool) -> OpResult {
         let row = [i[0], i[channel].div(size)];
         let unit = (x.at(i).to(t) - mean.at(&row)) * inverse.at(&row);
         let v = unit * gamma.at(&c).to(t) + beta.at(&c).to(t);
-        convert(if silu { v * v.sigmoid() } else { v }, x.dtype)
+        convert(if silu { v * sigmoid(v) } else { v }, x.dtype)
     });
     Ok(if skip { vec![y, x.id] } else { vec![y] })
 }

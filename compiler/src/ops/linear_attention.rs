@@ -290,7 +290,7 @@ fn causal_conv(cx: &mut Cx, call: &Call) -> OpResult {
         if let Some(b) = &bias {
             e = e + b.at(&[i[1]]);
         }
-        if silu { e * e.sigmoid() } else { e }
+        if silu { e * super::scalar::sigmoid(e) } else { e }
     });
     let mut out: Vec<TensorId> = vec![y];
     if call.wants(1) {

@@ -76,3 +76,9 @@ pub(super) fn lowest(dtype: DType) -> Expr {
         expr::constant_i64(dtype, 0)
     }
 }
+
+/// `1 / (1 + exp(-a))`, without overflow to NaN for any finite `a`.
+pub(super) fn sigmoid(a: Expr) -> Expr {
+    let one = constant(a.dtype(), 1.0);
+    div(one, add(one, expr::un(Func1::Exp, neg(a))))
+}

@@ -44,8 +44,6 @@ pub enum Func1 {
     Acosh,
     Atanh,
     Erf,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
     /// Number of one bits (ints).
     Popcnt,
 }

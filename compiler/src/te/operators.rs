@@ -59,8 +59,7 @@ macro_rules! comparisons {
 
 impl Expr {
     functions!(
-        abs Abs, sqrt Sqrt, floor Floor, ceil Ceil, round Round, exp Exp, exp_m1 Expm1, ln Log, ln_1p Log1p, tanh Tanh, erf Erf,
-        sigmoid Sigmoid
+        abs Abs, sqrt Sqrt, floor Floor, ceil Ceil, round Round, exp Exp, exp_m1 Expm1, ln Log, ln_1p Log1p, tanh Tanh, erf Erf
     );
     comparisons!(eq_ Eq, ne_ Ne, lt_ Lt, le_ Le, gt_ Gt, ge_ Ge);
 

@@ -46,6 +46,10 @@ pub(super) fn allocate(body: &mut Body, isa: Isa) -> Result<Allocation, String> 
             Ok(regs) => return Ok(Allocation { regs, slots }),
             Err(spilled) => {
                 for v in spilled {
+                    // What was made before one loop is made again for each use in it.
+                    if body.again.contains_key(&v) && (v.0 as usize) < first_temporary {
+                        make_for_loops(body, v);
+                    }
                     spill(body, isa, v, &mut slots);
                 }
             }
@@ -75,7 +79,8 @@ fn attempt(body: &Body, vectors: usize, first_temporary: usize) -> Result<Result
     for (v, weight) in weights.iter_mut().enumerate() {
         let length: u64 = ranges[v].iter().map(|s| u64::from(s.end - s.start) + 1).sum();
         let again = if body.again.contains_key(&V(v as u32)) { 0.5 } else { 1.0 };
-        *weight = if v >= first_temporary { f64::INFINITY } else { *weight * again / length as f64 };
+        let single = v >= first_temporary && again == 1.0;
+        *weight = if single { f64::INFINITY } else { *weight * again / length as f64 };
     }
     let mut files = [File::new(GPRS.len()), File::new(vectors), File::new(8)];
     // k0 means "no mask" in most instructions.
@@ -179,6 +184,58 @@ fn slot_move(isa: Isa, class: Class, v: V, slot: u32, store: bool) -> Inst {
     let (opcode, role, ops): (super::inst::Opcode, _, _) =
         if store { (store_op, Role::Use, [mem, reg]) } else { (load_op, Role::Def, [reg, mem]) };
     Inst::new(opcode, role, &ops)
+}
+
+/// Innermost loops, as the lines of their heads and of the jumps back to them.
+fn innermost(body: &Body) -> Vec<(usize, usize)> {
+    let (mut found, mut open) = (vec![], None);
+    for (i, line) in body.lines.iter().enumerate() {
+        match line {
+            Line::Label(label, true) => open = Some((i, *label)),
+            Line::Jump(to) | Line::JumpIf(_, to) => {
+                if let Some((head, label)) = open
+                    && label == *to
+                {
+                    found.push((head, i));
+                    open = None;
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Makes `v`, which can be made anywhere, before each innermost loop that uses it, if it is not made in it: a register that is free
+/// in one loop need not be free in all of the kernel.
+fn make_for_loops(body: &mut Body, v: V) {
+    let Some(make) = body.again.get(&v).cloned() else { return };
+    let class = body.classes[v.0 as usize];
+    // From the last loop to the first, so that lines before do not move.
+    for (head, end) in innermost(body).into_iter().rev() {
+        let (mut read, mut written) = (false, false);
+        for line in &body.lines[head..end] {
+            if let Line::Inst(inst) = line {
+                inst.uses(|u| read |= u == v);
+                written |= inst.def() == Some(v);
+            }
+        }
+        if !read || written {
+            continue;
+        }
+        let own = body.fresh(class);
+        for line in &mut body.lines[head..end] {
+            if let Line::Inst(inst) = line {
+                inst.replace(v, own);
+            }
+        }
+        let mut make = make.clone();
+        make.replace(v, own);
+        let depth = body.depths[head.saturating_sub(1)];
+        body.lines.insert(head, Line::Inst(make.clone()));
+        body.depths.insert(head, depth);
+        body.again.insert(own, make);
+    }
 }
 
 /// Keeps `v` on the stack, or makes it again wherever it is used.

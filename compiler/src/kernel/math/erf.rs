@@ -15,9 +15,9 @@ pub fn erf(b: &mut Builder, x: Reg) -> Reg {
         let x = f.at_most(x, 3.93);
         let x = f.at_least(x, -3.93);
         let z = f.mul(x, x);
-        let (num, minus_den) = (f.poly(z, &ERF_F32_NUM), f.poly(z, &ERF_F32_DEN.map(|c| -c)));
+        let (num, den) = (f.poly(z, &ERF_F32_NUM), f.poly(z, &ERF_F32_DEN));
         let num = f.mul(x, num);
-        let y = f.minus_quotient(num, minus_den);
+        let y = f.div(num, den);
         let y = f.at_most(y, 1.0);
         return f.at_least(y, -1.0);
     }

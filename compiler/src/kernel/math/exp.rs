@@ -47,20 +47,6 @@ pub(super) fn scaled(f: &mut Float<'_>, x: Reg, e: i32) -> Reg {
     times_exp(f, r, scale)
 }
 
-/// `e^-x`, at most 2^127.9 in `F32`; results below 2^-125 are 0.
-pub(super) fn finite_exp_of_negative(f: &mut Float<'_>, x: Reg) -> Reg {
-    let x = f.at_most(x, 126.4 * LN_2);
-    let x = f.at_least(x, -127.9 * LN_2);
-    let (n, scale) = nearest(f, x, -LOG2_E, 0);
-    // -r, so that nothing needs to change its sign.
-    let minus = f.fmac(n, LN2_HI_F32, x);
-    let minus = f.fmac(n, LN2_LO_F32, minus);
-    let signs = [2.0, -2.0].iter().cycle();
-    let coeffs: Vec<f64> = [1.0, 1.0].iter().chain(&EXP_F32).zip(signs).map(|(c, sign)| c * sign).collect();
-    let p = f.poly(minus, &coeffs);
-    f.mul(p, scale)
-}
-
 /// `2^(x + tail)` for a small `tail` and x from -1022.4 to 1024.2.
 pub(super) fn exp2_sum(f: &mut Float<'_>, x: Reg, tail: Reg) -> Reg {
     let (n, scale) = nearest(f, x, 1.0, 0);

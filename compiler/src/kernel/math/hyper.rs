@@ -39,9 +39,9 @@ pub fn tanh(b: &mut Builder, x: Reg) -> Reg {
         let x1 = f.at_most(x, 9.02);
         let x1 = f.at_least(x1, -9.02);
         let z = f.mul(x1, x1);
-        let (num, minus_den) = (f.poly(z, &TANH_F32_NUM), f.poly(z, &TANH_F32_DEN.map(|c| -c)));
+        let (num, den) = (f.poly(z, &TANH_F32_NUM), f.poly(z, &TANH_F32_DEN));
         let num = f.mul(x1, num);
-        let y = f.minus_quotient(num, minus_den);
+        let y = f.div(num, den);
         let y = f.at_most(y, 1.0);
         return f.at_least(y, -1.0);
     }

@@ -1,7 +1,7 @@
 //! Activation functions that are more than one library function.
 
 use super::erf::erf;
-use super::exp::{exp, finite_exp_of_negative};
+use super::exp::exp;
 use super::hyper::tanh;
 use super::log::log1p;
 use super::parts::Float;
@@ -9,25 +9,18 @@ use crate::kernel::builder::Builder;
 use crate::kernel::ir::{Cmp, Reg};
 use core::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 
-/// `1 / (1 + e^-x)`, exact to the last places where it is small, too: results below 2^-125 (`F64`: 2^-1021) may be 0.
+/// `1 / (1 + e^-x)`, exact to the last places where it is small, too.
 pub fn sigmoid(b: &mut Builder, x: Reg) -> Reg {
+    let den = sigmoid_den(b, x);
     let f = &mut Float::of(b, x);
-    if f.single() {
-        let e = finite_exp_of_negative(f, x);
-        let minus_den = f.csub(-1.0, e);
-        return f.minus_reciprocal(minus_den);
-    }
-    let minus = f.b.neg(x);
-    let e = exp(f.b, minus);
-    let den = f.addc(e, 1.0);
     let one = f.c(1.0);
     f.div(one, den)
 }
 
 /// `x · sigmoid(x)`, also called swish.
 pub fn silu(b: &mut Builder, x: Reg) -> Reg {
-    let s = sigmoid(b, x);
-    b.mul(x, s)
+    let den = sigmoid_den(b, x);
+    b.div(x, den)
 }
 
 /// `ln(1 + e^x)` without overflow.
@@ -75,4 +68,11 @@ fn halved_times_one_plus(f: &mut Float<'_>, x: Reg, t: Reg) -> Reg {
     let below = f.cmpc(Cmp::Eq, x, f64::NEG_INFINITY);
     let zero = f.c(0.0);
     f.select(below, zero, y)
+}
+
+fn sigmoid_den(b: &mut Builder, x: Reg) -> Reg {
+    let minus = b.neg(x);
+    let e = exp(b, minus);
+    let f = &mut Float::of(b, x);
+    f.addc(e, 1.0)
 }

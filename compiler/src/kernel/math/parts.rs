@@ -114,34 +114,6 @@ impl<'b> Float<'b> {
         sum
     }
 
-    /// `-1 / d` for an `F32` `d` from -2^128 to -2^-100, NaN for NaN; results below 2^-126 may be 0. A division takes as long as
-    /// twenty multiplications, and its multiplier does nothing else meanwhile; this takes seven.
-    ///
-    /// The first guess is linear in each octave (the bits of a float are nearly its logarithm): it is right to 0.0505 of itself.
-    /// A step of third order leaves 1.3e-4, one of Newton's 1.7e-8.
-    pub(super) fn minus_reciprocal(&mut self, d: Reg) -> Reg {
-        let bits = self.bits(d);
-        let guess = self.bits_c(0xfef3_1000);
-        // No further than 0.
-        let bits = self.b.min(bits, guess);
-        let r = self.b.sub(guess, bits);
-        let r = self.float(r);
-        let one = self.c(1.0);
-        let off = self.fma(d, r, one);
-        let step = self.fma(off, off, off);
-        let r = self.fma(r, step, r);
-        let off = self.fma(d, r, one);
-        self.fma(r, off, r)
-    }
-
-    /// `n / -d` for an `F32` `d` from -2^100 to -2^-100, a little less exact than a division and as fast as nine multiplications.
-    pub(super) fn minus_quotient(&mut self, n: Reg, d: Reg) -> Reg {
-        let r = self.minus_reciprocal(d);
-        let q = self.mul(n, r);
-        let rest = self.fma(d, q, n);
-        self.fma(rest, r, q)
-    }
-
     /// Unsigned integers of the float's size.
     pub(super) fn bits_ty(&self) -> Type {
         self.ty.with_elem(self.pick(DType::U32, DType::U64))

@@ -7,6 +7,7 @@
 //!
 //! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
 
+mod after;
 mod ahead;
 mod cost;
 mod dot;
@@ -228,6 +229,7 @@ fn generate(
 ) -> Option<LoweredKernel> {
     let node = &program.tensor(sum).node;
     let mut e = Emit::new(program, node, true);
+    let passes = after::passes(program, form, sum, out);
     let out = e.tensor_buf(out, Access::Write);
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
@@ -247,8 +249,9 @@ fn generate(
         let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, 1 - s.vec)) };
         if own { None } else { pack::rows(source, batch, &s.m, &terms, s.mr as i64) }
     });
-    let mut generator = Gen { e, form, s, target, v, b, sum, out, places: Default::default(), stage: None, tiles: 0 };
-    let units = generator.run();
+    let places = Default::default();
+    let mut generator = Gen { e, form, s, target, v, b, sum, out, places, stage: None, tiles: 0, pass: passes[0] };
+    let units = generator.run(passes);
     Some(generator.e.finish(Some(units)))
 }
 

@@ -1,5 +1,6 @@
 //! The loops around the tiles: work units, blocks, tails.
 
+use super::after::Pass;
 use super::form::{coef, extent, varies};
 use super::schedule::{Group, NARROW, Schedule, groups, guess, guess_product};
 use super::target::Target;
@@ -135,7 +136,7 @@ impl Gen<'_> {
     }
 
     /// Emits everything; gives the number of work units.
-    pub(super) fn run(&mut self) -> Int {
+    pub(super) fn run(&mut self, passes: &[Pass]) -> Int {
         let nest = self.nest();
         let counts: Vec<Int> = nest.levels[..nest.spread].iter().map(|l| self.count(*l)).collect();
         self.make_stage();
@@ -145,7 +146,10 @@ impl Gen<'_> {
             let size_reg = self.e.b.i64(size);
             let (first, end) = (self.e.b.mul(lo, size_reg), self.e.b.mul(hi, size_reg));
             let end = self.e.b.min(end, all);
-            self.level(&nest, 0, &[], Some((first, end)), None);
+            for pass in passes {
+                self.pass = *pass;
+                self.level(&nest, 0, &[], Some((first, end)), None);
+            }
             return self.all_rows().ceil_div(size);
         }
         let unit = self.e.b.begin_for(lo, hi, 1);
@@ -161,7 +165,10 @@ impl Gen<'_> {
             at[k] = self.e.b.rem(left, n);
             left = self.e.b.div(left, n);
         }
-        self.level(&nest, 0, &at, None, None);
+        for pass in passes {
+            self.pass = *pass;
+            self.level(&nest, 0, &at, None, None);
+        }
         self.e.b.end();
         Int::product(&counts)
     }
@@ -271,7 +278,9 @@ impl Gen<'_> {
     }
 
     fn rows_of(&mut self, (first, end): (Reg, Reg), n0: Reg, groups: &[Group]) {
-        self.fill_stage(n0, groups);
+        if self.pass != Pass::After {
+            self.fill_stage(n0, groups);
+        }
         if self.s.lines.is_empty() {
             return self.line((first, end), None, n0, groups);
         }

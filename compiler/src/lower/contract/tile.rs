@@ -1,5 +1,6 @@
 //! One register tile: the sum over all terms, the epilogue on the sums, the store.
 
+use super::after::Pass;
 use super::ahead::Ahead;
 use super::few_bits::{self, Bases};
 use super::form::{self, Form, coef, extent};
@@ -41,6 +42,8 @@ pub(super) struct Gen<'a> {
     pub stage: Option<Stage>,
     /// Tiles that read each panel of a packed vector operand one after the other, where they fetch the next one together; else 0.
     pub tiles: i64,
+    /// What the tiles do at present.
+    pub pass: Pass,
 }
 
 /// A tile under construction.
@@ -86,6 +89,9 @@ impl<'a> Gen<'a> {
 
     /// All of one tile: `rows` rows from `m0` on, the columns of `groups` relative to `n0`.
     pub(super) fn tile(&mut self, m0: Reg, rows: usize, n0: Reg, groups: &[Group]) {
+        if self.pass == Pass::After {
+            return self.after(m0, rows, n0, groups);
+        }
         let first = m0;
         let rows = self.rows(m0, rows);
         if self.s.dot {
@@ -489,7 +495,7 @@ impl<'a> Gen<'a> {
         }
     }
 
-    /// The epilogue on finished sums of one group, and its store.
+    /// The epilogue on finished sums of one group, if it is its turn, and their store.
     pub(super) fn store(&mut self, sum: Reg, group: Group) {
         // Half types round here, bytes were summed as floats; otherwise this changes nothing.
         let float = (self.e.b.ty(sum).elem == DType::F32).then_some(sum);
@@ -500,7 +506,7 @@ impl<'a> Gen<'a> {
         if let Some(float) = float {
             self.keep_float(float);
         }
-        let value = self.e.expr(self.form.epilogue);
+        let value = if self.pass == Pass::Sums { sum } else { self.e.expr(self.form.epilogue) };
         // A value that is the same for all columns comes as a vector all the same.
         let flat = self.form.out;
         if group.first == 0 {

@@ -22,6 +22,8 @@ pub(super) struct Gen<'a, 'p> {
     pub(super) inputs: Buf,
     /// `[point][tile][output channel]`.
     pub(super) products: Buf,
+    /// What follows the sums is a pass of its own.
+    pub(super) later: bool,
 }
 
 /// A tile: its first row and column as the grid has them, and where it is moved to so that it ends with the image.
@@ -53,6 +55,9 @@ impl Gen<'_, '_> {
         self.transform_inputs(first);
         self.multiply(channels);
         self.transform_products(first, channels);
+        if self.later {
+            self.after(first, channels);
+        }
         self.e.b.end();
         let batches: Vec<Int> = plan.conv.batch.iter().map(|v| extent(*v)).collect();
         Int::product(&batches) * plan.blocks * plan.splits
@@ -287,7 +292,13 @@ impl Gen<'_, '_> {
             for j in 0..m {
                 let Some(value) = self.combine(lanes, &how.output[j as usize * n..][..n], &sums) else { continue };
                 let inner = self.begin_new(tile, 1, j);
-                self.store(lanes, value);
+                if self.later {
+                    self.e.lane = Some((plan.conv.channel, lanes));
+                    self.e.store_flat(self.out, self.form.out, value);
+                    self.e.lane = None;
+                } else {
+                    self.store(lanes, value);
+                }
                 if inner {
                     self.e.b.end();
                 }
@@ -314,6 +325,62 @@ impl Gen<'_, '_> {
         let new = self.e.b.cmp(Cmp::Ge, at, tile.grid[axis]);
         self.e.b.begin_if(new);
         true
+    }
+
+    /// What follows the stored sums of a block, for a range of output channels.
+    fn after(&mut self, first: Reg, (from_channel, to_channel): (Reg, Reg)) {
+        let plan = self.plan;
+        let c = &plan.conv;
+        let m = plan.how.m as i64;
+        let all = c.tiles(m).iter().product::<i64>();
+        let b = &mut self.e.b;
+        let (zero, block, all, m) = (b.i64(0), b.i64(plan.block), b.i64(all), b.i64(m));
+        let left = b.sub(all, first);
+        let end = b.min(block, left);
+        let tt = b.begin_for(zero, end, 1);
+        let t = b.add(first, tt);
+        let tile = self.tile(t);
+        for axis in [0, 1] {
+            // Outputs before these are those of the tile before.
+            let new = self.e.b.sub(tile.grid[axis], tile.at[axis]);
+            let k = self.e.b.begin_for(new, m, 1);
+            let at = self.e.b.add(tile.at[axis], k);
+            self.e.vars.insert(c.space[axis], at);
+        }
+        let outputs = self.e.b.i64(c.outputs);
+        let last = self.e.b.min(to_channel, outputs);
+        let mut from = from_channel;
+        // Two vectors at a time: one waits for itself.
+        for lanes in [2 * plan.lanes, plan.lanes] {
+            let (count, size) = (self.e.b.sub(last, from), self.e.b.i64(lanes));
+            let rest = self.e.b.rem(count, size);
+            let end = self.e.b.sub(last, rest);
+            let o = self.e.b.begin_for(from, end, lanes);
+            self.follow(o, lanes as u16);
+            self.e.b.end();
+            from = end;
+        }
+        let rest = c.outputs % plan.lanes;
+        if rest > 0 {
+            let some = self.e.b.cmp(Cmp::Lt, from, last);
+            self.e.b.begin_if(some);
+            self.follow(from, rest as u16);
+            self.e.b.end();
+        }
+        for v in c.space {
+            self.e.b.end();
+            self.e.vars.remove(&v);
+        }
+        self.e.b.end();
+        self.e.vars.remove(&c.channel);
+    }
+
+    /// What follows the stored sums of `lanes` channels from `o` on.
+    fn follow(&mut self, o: Reg, lanes: u16) {
+        self.e.vars.insert(self.plan.conv.channel, o);
+        self.e.lane = Some((self.plan.conv.channel, lanes));
+        let sum = self.e.load_flat(self.out, self.form.out);
+        self.store(lanes, sum);
     }
 
     /// What follows the sum, and its store.

@@ -11,6 +11,7 @@
 
 mod emit;
 
+use super::after;
 use super::form::{Form, coef, extent, varies};
 use super::target::Target;
 use crate::dtype::DType;
@@ -259,10 +260,11 @@ pub(super) fn generate(
     let points = (plan.how.points * plan.how.points) as i64;
     let image = e.tensor_buf(form.ops[c.x].tensor, Access::Read);
     let weights = e.packed_buf(DType::F32, Arc::new(weights));
-    let out = e.tensor_buf(out, Access::Write);
+    let (target, out) = (out, e.tensor_buf(out, Access::Write));
     let inputs = e.scratch_buf(DType::F32, Int::new(points * plan.block * c.inputs));
     let products = e.scratch_buf(DType::F32, Int::new(points * plan.block * plan.padded()));
-    let mut g = emit::Gen { e, form, plan, sum, image, weights, out, inputs, products };
+    let later = after::passes(program, form, sum, target).contains(&after::Pass::After);
+    let mut g = emit::Gen { e, form, plan, sum, image, weights, out, inputs, products, later };
     let units = g.run();
     Some(g.e.finish(Some(units)))
 }
