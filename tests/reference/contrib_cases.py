@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
-F, H, I8, U8, I32, I64, U32 = (
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32)
+F, H, S, I8, U8, I32, I64, U32 = (
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.STRING, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32)
 
 
 class Narrow:
@@ -43,6 +43,9 @@ class Case:
     open_sizes: bool = False
     # Places of operands that are constants in every run.
     fixed: tuple = ()
+    # All nodes, in the place of one of `op`; operands are in_0, in_1, …, outputs out_0, ….
+    nodes: list | None = None
+    opset: int = 21
 
 
 CASES = []
@@ -446,6 +449,57 @@ def rotary():
     case("turned in a packed batch", "RotaryEmbedding", [packed, positions, *tables], attributes={"is_packed_batching": 1}, refused="is_packed_batching")
 
 
+# Recurrences over weights that are bytes.
+def recurrences():
+    steps, batch, inputs, hidden = 6, 3, 7, 10
+    places = ("x", "w", "r", "bias", "lengths", "h", "c", "peepholes", "w_scale", "w_zero", "r_scale", "r_zero")
+
+    def lstm(name, dtype=np.int8, zero=0, columns=False, direction="forward", attributes=None, rows=batch, units=hidden, outputs=(0, 1, 2), **more):
+        ways = 2 if direction == "bidirectional" else 1
+        low = np.iinfo(dtype).min
+        shape = (ways, 4 * units) if columns else (ways,)
+        given = {
+            "x": floats(180, steps, rows, inputs, scale=2),
+            "w": integers(181, low, low + 256, (ways, inputs, 4 * units), dtype),
+            "r": integers(182, low, low + 256, (ways, units, 4 * units), dtype),
+            "w_scale": np.abs(floats(183, *shape, scale=0.01)) + one(0.002), "w_zero": np.full(shape, zero, dtype),
+            "r_scale": np.abs(floats(184, *shape, scale=0.01)) + one(0.002), "r_zero": np.full(shape, zero, dtype),
+            **more,
+        }
+        # A state that lies at a bound between two bytes may become either: see docs/accuracy.md.
+        case(f"recurrence over bytes, {name}", "DynamicQuantizeLSTM", [given.get(p) for p in places],
+             attributes={"hidden_size": units, "direction": direction, **(attributes or {})}, outputs=outputs, types=(F, F, F), constants=(1, 2, 3, 7, 8, 9, 10, 11))
+
+    bias = lambda ways: floats(185, ways, 8 * hidden, scale=0.3)
+    states = lambda ways: {"h": floats(186, ways, batch, hidden), "c": floats(187, ways, batch, hidden)}
+    lengths = np.array([4, 5, 2], np.int32)
+    for dtype, zero in ((np.int8, 0), (np.uint8, 128)):
+        kind = np.dtype(dtype).name
+        for direction, ways in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+            lstm(f"{kind}, {direction}", dtype, zero, direction=direction, bias=bias(ways))
+            lstm(f"{kind}, {direction}, scales of columns, from states", dtype, zero, True, direction, bias=bias(ways), **states(ways))
+            lstm(f"{kind}, {direction}, lengths", dtype, zero, direction=direction, bias=bias(ways), lengths=lengths, **states(ways))
+            lstm(f"{kind}, {direction}, all", dtype, zero, True, direction, {"clip": 0.8}, bias=bias(ways), lengths=lengths,
+                 peepholes=floats(188, ways, 3 * hidden, scale=0.3), **states(ways))
+    lstm("zero points", np.int8, -3, bias=bias(1))
+    lstm("other zero points", np.uint8, 77, bias=bias(1), **states(1))
+    lstm("last states alone", outputs=(1, 2), lengths=lengths, **states(1))
+    lstm("one sequence without steps", lengths=np.array([0, 5, 2], np.int32), **states(1))
+    lstm("forgets what it takes in", attributes={"input_forget": 1}, bias=bias(1))
+    lstm("other functions", attributes={"activations": ["HardSigmoid", "Softsign", "Relu"], "activation_alpha": [0.3], "activation_beta": [0.4]}, bias=bias(1))
+    lstm("one row of many units", rows=1, units=70, direction="bidirectional")
+    lstm("nothing but zeros", x=np.zeros((steps, batch, inputs), np.float32))
+
+
+def plain_recurrences():
+    """Sequences without steps leave zeros."""
+    x, states, lengths = floats(190, 4, 3, 5), floats(191, 2, 3, 6), np.array([4, 0, 2], np.int32)
+    for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+        operands = [x, floats(192, 2, gates * 6, 5), floats(193, 2, gates * 6, 6), None, lengths, states, *([states] if gates == 4 else [])]
+        outputs = (0, 1, 2) if gates == 4 else (0, 1)
+        case(f"{op} with a sequence without steps", op, operands, attributes={"hidden_size": 6, "direction": "bidirectional"}, outputs=outputs, types=(F, F, F), domain="")
+
+
 # The rest.
 def forms():
     x = floats(170, 2, 4, 5)
@@ -487,4 +541,6 @@ elementwise()
 attention()
 groups()
 rotary()
+recurrences()
+plain_recurrences()
 forms()

@@ -9,6 +9,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("CDist", &["metric"]),
     ("CropAndResize", &["mode", "extrapolation_value"]),
     ("DequantizeLinear", &["axis", "block_size"]),
+    (
+        "DynamicQuantizeLSTM",
+        &["activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget"],
+    ),
     ("EmbedLayerNormalization", &["epsilon", "mask_index_type"]),
     (
         "FusedConv",

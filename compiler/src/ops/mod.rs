@@ -54,6 +54,7 @@ mod random;
 mod range;
 mod recurrent;
 mod recurrent_activation;
+mod recurrent_bytes;
 mod recurrent_kernel;
 mod reduce;
 mod regex;
@@ -191,6 +192,8 @@ mod index_tests;
 mod layout_tests;
 #[cfg(test)]
 mod narrow_tests;
+#[cfg(test)]
+mod recurrent_bytes_tests;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]
