@@ -47,6 +47,19 @@ impl Form {
         }
     }
 
+    /// Are there strings in it?
+    pub(super) fn has_strings(&self) -> bool {
+        let text = |m: &Member| m.elem == ElemType::String;
+        match self {
+            Form::Tensor(m) | Form::Stack(m) => text(m),
+            Form::List(members) => members.iter().any(text),
+            Form::Ragged(elem, _) => *elem == ElemType::String,
+            Form::Absent => false,
+            Form::Present(of) => of.has_strings(),
+            Form::Maybe(of) => of.as_ref().is_some_and(|of| of.has_strings()),
+        }
+    }
+
     /// Are they held in the same way? Sizes of single tensors may differ.
     pub(super) fn is_like(&self, other: &Form) -> bool {
         match (self, other) {
@@ -145,8 +158,7 @@ impl Mender<'_> {
             return None;
         }
         let elem = self.facts.cx.narrow.get(&t).copied().unwrap_or_else(|| self.facts.cx.dtype(t).into());
-        // Strings have an axis that the model does not know.
-        (elem != ElemType::String).then(|| Member { elem, dims: self.facts.cx.shape(t) })
+        Some(Member { elem, dims: self.facts.shape_of(t) })
     }
 
     /// The form that a value has.

@@ -109,7 +109,7 @@ impl Mender<'_> {
     pub(super) fn alike(&self, values: &[ValueId]) -> bool {
         let of = |v: &ValueId| {
             let t = self.facts.values.get(v)?;
-            Some((self.facts.cx.dtype(*t), self.facts.cx.narrow.get(t).copied(), self.facts.cx.shape(*t)))
+            Some((self.facts.cx.dtype(*t), self.facts.cx.narrow.get(t).copied(), self.facts.shape_of(*t)))
         };
         let Some(first) = values.first().and_then(of) else { return false };
         values.iter().all(|v| of(v).as_ref() == Some(&first))

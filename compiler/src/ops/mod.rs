@@ -37,6 +37,7 @@ mod interpolate;
 mod kernels;
 mod layer_norm;
 mod layout;
+mod letters;
 mod linear_attention;
 mod loss;
 mod masks;
