@@ -557,6 +557,20 @@ def sequences_of_strings():
     case("a sequence of strings that a loop makes", "Loop", [two, one(3, np.int64)], nodes=loop, constants=(1,), types=(S,))
 
 
+def scans_of_rows():
+    """Scans of operator set 8, with a length for each row of the batch."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Add", ["sum", "x"], ["grown"]), helper.make_node("Mul", ["grown", "y"], ["part"]), helper.make_node("Identity", ["y"], ["as it is"])],
+        "body", [value("sum", F, [2]), value("x", F, [2]), value("y", F, [])], [value("grown", F, [2]), value("part", F, [2]), value("as it is", F, [])])
+    start, x, y = floats(195, 3, 2), floats(196, 3, 4, 2), floats(197, 3, 4)
+    for directions in ([0, 0], [0, 1]):
+        node = helper.make_node("Scan", ["in_0", "in_1", "in_2", "in_3"], ["out_0", "out_1", "out_2"], num_scan_inputs=2, directions=directions, body=body)
+        for lengths in ([4, 4, 4], [1, 4, 2]):
+            case(f"rows of lengths {lengths} scanned, directions {directions}", "Scan", [np.array(lengths, np.int64), start, x, y], nodes=[node], opset=8,
+                 constants=(0,), outputs=(0, 1, 2), types=(F, F, F))
+
+
 # The rest.
 def forms():
     x = floats(170, 2, 4, 5)
@@ -603,4 +617,5 @@ plain_recurrences()
 strings()
 letters()
 sequences_of_strings()
+scans_of_rows()
 forms()
