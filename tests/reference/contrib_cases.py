@@ -500,6 +500,65 @@ def plain_recurrences():
         case(f"{op} with a sequence without steps", op, operands, attributes={"hidden_size": 6, "direction": "bidirectional"}, outputs=outputs, types=(F, F, F), domain="")
 
 
+# Mixtures of experts.
+def experts():
+    tokens, hidden, inner, count = 7, 32, 64, 5
+    x, scores = floats(200, tokens, hidden), floats(201, tokens, count, scale=2)
+    w1, b1 = floats(202, count, inner, hidden, scale=0.2), floats(203, count, inner, scale=0.2)
+    w2, b2 = floats(204, count, hidden, inner, scale=0.2), floats(205, count, hidden, scale=0.2)
+    wide, wide_bias = floats(206, count, 2 * inner, hidden, scale=0.2), floats(207, count, 2 * inner, scale=0.2)
+    for function in ("relu", "gelu", "silu", "identity"):
+        case(f"experts, {function}", "MoE", [x, scores, w1, b1, w2, b2], attributes={"k": 2, "activation_type": function}, constants=(2, 3, 4, 5), rtol=1e-3)
+    case("experts, shares that add up to one", "MoE", [x, scores, w1, b1, w2, b2], attributes={"k": 3, "activation_type": "silu", "normalize_routing_weights": 1}, constants=(2, 3, 4, 5))
+    case("experts without biases, one for each token", "MoE", [x, scores, w1, None, w2], attributes={"k": 1, "activation_type": "relu"}, constants=(2, 4))
+    case("experts, tokens in a batch", "MoE", [np.stack([x, x[::-1]]), np.concatenate([scores, scores[::-1]]), w1, b1, w2, b2], attributes={"k": 2, "activation_type": "relu"},
+         constants=(2, 3, 4, 5))
+    case("experts, gated", "MoE", [x, scores, wide, wide_bias, w2, b2], constants=(2, 3, 4, 5),
+         attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.5})
+    case("experts, gated, defaults", "MoE", [x, scores, wide, wide_bias, w2, b2], constants=(2, 3, 4, 5), attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1})
+    third = floats(208, count, inner, hidden, scale=0.2)
+
+    def by_formula(first, second, function):
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        share = e / e.sum(-1, keepdims=True)
+        y = np.zeros_like(x)
+        for t in range(tokens):
+            for k in np.argsort(share[t])[-2:]:
+                y[t] += share[t, k] * (function(first[k] @ x[t], second[k] @ x[t]) @ w2[k].T)
+        return [y]
+
+    silu = lambda v: v / (1 + np.exp(-v))
+    case("experts, third layer", "MoE", [x, scores, w1, None, w2, None, third], constants=(2, 4, 6), attributes={"k": 2, "activation_type": "silu"},
+         expected=by_formula(w1, third, lambda g, l: silu(g) * l))
+    case("experts, gated in halves", "MoE", [x, scores, wide, None, w2], constants=(2, 4), attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2},
+         expected=by_formula(wide[:, :inner], wide[:, inner:], lambda g, l: silu(g) * l))
+    for bits in (4, 8):
+        part = 8 // bits
+        q1, q2 = integers(209, 0, 256, (count, inner, hidden // part), np.uint8), integers(210, 0, 256, (count, hidden, inner // part), np.uint8)
+        qw = integers(211, 0, 256, (count, 2 * inner, hidden // part), np.uint8)
+        size = 0.2 / 2 ** (bits - 1)
+        scale = lambda seed, *shape: np.abs(floats(seed, *shape, scale=size)) + np.float32(size / 10)
+        name = f"experts of {bits} bits"
+        base = {"k": 2, "expert_weight_bits": bits}
+        rows = [scale(212, count, inner), scale(213, count, hidden), scale(214, count, 2 * inner)]
+        more = {"constants": (2, 3, 4, 5, 6, 7, 11, 12), "rtol": 5e-3, "atol": 5e-3}
+        case(name, "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2], attributes={**base, "activation_type": "silu"}, **more)
+        case(f"{name}, gated", "QMoE", [x, scores, qw, rows[2], wide_bias, q2, rows[1], b2], **more,
+             attributes={**base, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "normalize_routing_weights": 1})
+        zeros = [integers(215, 0, 256, (count, inner // part), np.uint8), integers(216, 0, 256, (count, hidden // part), np.uint8)]
+        case(f"{name} with zero points", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2, None, None, None, *zeros], attributes={**base, "activation_type": "relu"}, **more)
+        blocks = [scale(217, count, inner, hidden // 16), scale(218, count, hidden, inner // 16)]
+        # onnxruntime makes bytes of what is multiplied with blocks of bytes.
+        near = {**more, "atol": 0.05} if bits == 8 else more
+        case(f"{name} in blocks", "QMoE", [x, scores, q1, blocks[0], b1, q2, blocks[1], b2], attributes={**base, "activation_type": "relu", "block_size": 16}, **near)
+        zeros = [integers(219, 0, 256, (count, inner, hidden // 16 // part), np.uint8), integers(220, 0, 256, (count, hidden, inner // 16 // part), np.uint8)]
+        case(f"{name} in blocks with zero points", "QMoE", [x, scores, q1, blocks[0], b1, q2, blocks[1], b2, None, None, None, *zeros],
+             attributes={**base, "activation_type": "relu", "block_size": 16}, **near)
+        weights = np.abs(floats(221, tokens, count))
+        case(f"{name}, shares of their own", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2, *[None] * 6, weights], attributes={**base, "activation_type": "relu"}, **more)
+    case("experts that are floats of few bits", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2], attributes={"k": 2, "quant_type": "fp4"}, refused="floats of few bits")
+
+
 # Strings.
 def strings():
     words = np.array(["b", "a", "", "b", "ab", "é", "a", "Z", "ba"], object)
@@ -614,6 +673,7 @@ groups()
 rotary()
 recurrences()
 plain_recurrences()
+experts()
 strings()
 letters()
 sequences_of_strings()

@@ -24,6 +24,7 @@ mod deform;
 mod det;
 mod einsum;
 mod embed_norm;
+mod experts;
 mod features;
 mod fft;
 mod fourier;
@@ -111,6 +112,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         einsum::TABLE,
         fourier::TABLE,
         embed_norm::TABLE,
+        experts::TABLE,
         features::TABLE,
         gather::TABLE,
         grid::TABLE,
