@@ -613,6 +613,26 @@ def sequences_of_strings():
         [value("trip", I64, []), value("go", TensorProto.BOOL, []), list_of("before")], [value("goes", TensorProto.BOOL, []), list_of("after")])
     loop = [helper.make_node("SequenceEmpty", [], ["none"], dtype=S), helper.make_node("Loop", ["in_1", "", "none"], ["s"], body=body),
             helper.make_node("ConcatFromSequence", ["s"], ["out_0"], axis=0)]
+    other = np.array(["a", "bcd", "ef"], object)
+    for name, first, second in (("string", two, other), ("float", floats(198, 2), floats(199, 3))):
+        kind = S if name == "string" else F
+        for number in (0, 1, -1):
+            case(f"a {name} tensor of several shapes, place {number}", "SequenceAt", [first, second, one(number, np.int64)], nodes=[sequence, at], types=(kind,))
+    branch = lambda name, members: helper.make_graph([helper.make_node("SequenceConstruct", members, [name])], name, [], [list_of(name)])
+    choice = [helper.make_node("If", ["in_2"], ["s"], then_branch=branch("t", ["in_0", "in_1"]), else_branch=branch("e", ["in_1"])),
+              helper.make_node("ConcatFromSequence", ["s"], ["out_0"], axis=0)]
+    for taken in (False, True):
+        case(f"sequences of strings of branches, {taken}", "If", [two, other, one(taken, bool)], nodes=choice, types=(S,))
+    longer = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes"]), helper.make_node("SequenceInsert", ["before", "x"], ["after"]), helper.make_node("StringConcat", ["x", "in_0"], ["y"])],
+        "body", [value("trip", I64, []), value("go", TensorProto.BOOL, []), list_of("before"), value("x", S, [2])], [value("goes", TensorProto.BOOL, []), list_of("after"), value("y", S, [2])])
+    grow = [helper.make_node("SequenceEmpty", [], ["none"], dtype=S), helper.make_node("Loop", ["in_1", "", "none", "in_0"], ["s", "out_1"], body=longer),
+            helper.make_node("ConcatFromSequence", ["s"], ["out_0"], axis=0)]
+    case("longer strings in each trip of a loop", "Loop", [two, one(3, np.int64)], nodes=grow, constants=(1,), outputs=(0, 1), types=(S, S))
+    twice = helper.make_graph([helper.make_node("StringConcat", ["e", "e"], ["f"])], "body", [value("e", S, [1])], [value("f", S, [1])])
+    mapped = [helper.make_node("SplitToSequence", ["in_0"], ["s"], axis=0), helper.make_node("SequenceMap", ["s"], ["m"], body=twice),
+              helper.make_node("ConcatFromSequence", ["m"], ["out_0"], axis=0)]
+    case("a map over strings", "SequenceMap", [other], nodes=mapped, types=(S,), open_sizes=True)
     case("a sequence of strings that a loop makes", "Loop", [two, one(3, np.int64)], nodes=loop, constants=(1,), types=(S,))
 
 

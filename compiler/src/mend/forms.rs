@@ -240,9 +240,7 @@ impl Mender<'_> {
         let mut zeros = |m: &Member, lead: Option<usize>| {
             let dims = m.dims.iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
             let dims: Vec<usize> = lead.into_iter().chain(dims).collect();
-            let bytes = m.elem.bytes_of(dims.iter().product())?;
-            let data = TensorData::new(m.elem, dims, vec![0; bytes])?;
-            Some(self.constant(module, data, out))
+            Some(self.constant(module, TensorData::blank(m.elem, dims)?, out))
         };
         Some(match form {
             Form::Tensor(member) => vec![zeros(member, None)?],
@@ -295,7 +293,7 @@ fn no_members(member: &Member) -> Option<TensorData> {
     for d in &member.dims {
         dims.push(usize::try_from(d.as_const()?).ok()?);
     }
-    TensorData::new(member.elem, dims, vec![])
+    TensorData::blank(member.elem, dims)
 }
 
 /// The number type of sizes.

@@ -95,14 +95,32 @@ impl Mender<'_> {
             self.report.settle(node, Rule::Sequence);
             return Ok(true);
         }
-        if !self.alike(&members) || self.dims(position).is_none_or(|d| !d.is_empty()) {
+        if self.dims(position).is_none_or(|d| !d.is_empty()) {
             return Ok(false);
+        }
+        if !self.alike(&members) {
+            return self.at_ragged(module, node, &members, out);
         }
         let all = self.stack(module, node, &members, 0, out);
         let picked = self.emit(module, node, "Gather", &[all, position], &[("axis", 0)], out);
         self.alias(node, 0, picked);
         self.report.settle(node, Rule::Sequence);
         Ok(true)
+    }
+
+    /// A member whose place only data decides, where their shapes differ.
+    fn at_ragged(&mut self, module: &mut Module, node: &Node, members: &[ValueId], out: &mut Region) -> Result<bool> {
+        let Some(elem) = members.first().and_then(|m| self.member(*m)).map(|m| m.elem) else { return Ok(false) };
+        if members.iter().any(|m| self.member(*m).is_none_or(|m| m.elem != elem)) {
+            return Ok(false);
+        }
+        let given = node.require_input(0, "the sequence")?;
+        let Some(all) = self.ragged_of(module, node, given, elem, out) else { return Ok(false) };
+        let mended = self.ragged(module, node, all, out)?;
+        if mended {
+            self.report.settle(node, Rule::Sequence);
+        }
+        Ok(mended)
     }
 
     /// Whether values have provably one shape and one type.

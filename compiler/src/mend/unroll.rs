@@ -269,14 +269,12 @@ impl Mender<'_> {
         out: &mut Region,
     ) -> Option<ValueId> {
         let member = self.member(value)?;
-        let elem = member.elem.dtype()?;
         let shape = self.emit(module, node, "Shape", &[value], &[], out);
         let sizes = [("starts", 1), ("ends", member.dims.len() as i64)].map(|(name, v)| (name, Attr::Ints(vec![v])));
         let (slice, rest) = emit::node(module, node, "Slice", &[shape], &sizes);
         self.keep(module, slice, out);
         let shape = self.emit(module, node, "Concat", &[missing, rest], &[("axis", 0)], out);
-        let zero = TensorData::new(elem, vec![], vec![0; elem.size()])?;
-        let zero = self.constant(module, zero, out);
+        let zero = self.constant(module, TensorData::blank(member.elem, vec![])?, out);
         let tail = self.emit(module, node, "Expand", &[zero, shape], &[], out);
         Some(self.emit(module, node, "Concat", &[value, tail], &[("axis", 0)], out))
     }
