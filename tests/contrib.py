@@ -19,6 +19,7 @@ from onnx import helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent / "reference"))
 import operands as serving  # noqa: E402
+import corner_cases  # noqa: E402, F401
 from contrib_cases import CASES, Narrow  # noqa: E402
 
 
