@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
-F, H, I8, U8, I32, I64, U32 = (
-    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32)
+F, H, S, I8, U8, I32, I64, U32 = (
+    TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.STRING, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32)
 
 
 class Narrow:
@@ -43,6 +43,9 @@ class Case:
     open_sizes: bool = False
     # Places of operands that are constants in every run.
     fixed: tuple = ()
+    # All nodes, in the place of one of `op`; operands are in_0, in_1, …, outputs out_0, ….
+    nodes: list | None = None
+    opset: int = 21
 
 
 CASES = []
@@ -446,6 +449,107 @@ def rotary():
     case("turned in a packed batch", "RotaryEmbedding", [packed, positions, *tables], attributes={"is_packed_batching": 1}, refused="is_packed_batching")
 
 
+# Recurrences over weights that are bytes.
+def recurrences():
+    steps, batch, inputs, hidden = 6, 3, 7, 10
+    places = ("x", "w", "r", "bias", "lengths", "h", "c", "peepholes", "w_scale", "w_zero", "r_scale", "r_zero")
+
+    def lstm(name, dtype=np.int8, zero=0, columns=False, direction="forward", attributes=None, rows=batch, units=hidden, outputs=(0, 1, 2), **more):
+        ways = 2 if direction == "bidirectional" else 1
+        low = np.iinfo(dtype).min
+        shape = (ways, 4 * units) if columns else (ways,)
+        given = {
+            "x": floats(180, steps, rows, inputs, scale=2),
+            "w": integers(181, low, low + 256, (ways, inputs, 4 * units), dtype),
+            "r": integers(182, low, low + 256, (ways, units, 4 * units), dtype),
+            "w_scale": np.abs(floats(183, *shape, scale=0.01)) + one(0.002), "w_zero": np.full(shape, zero, dtype),
+            "r_scale": np.abs(floats(184, *shape, scale=0.01)) + one(0.002), "r_zero": np.full(shape, zero, dtype),
+            **more,
+        }
+        # A state that lies at a bound between two bytes may become either: see docs/accuracy.md.
+        case(f"recurrence over bytes, {name}", "DynamicQuantizeLSTM", [given.get(p) for p in places],
+             attributes={"hidden_size": units, "direction": direction, **(attributes or {})}, outputs=outputs, types=(F, F, F), constants=(1, 2, 3, 7, 8, 9, 10, 11))
+
+    bias = lambda ways: floats(185, ways, 8 * hidden, scale=0.3)
+    states = lambda ways: {"h": floats(186, ways, batch, hidden), "c": floats(187, ways, batch, hidden)}
+    lengths = np.array([4, 5, 2], np.int32)
+    for dtype, zero in ((np.int8, 0), (np.uint8, 128)):
+        kind = np.dtype(dtype).name
+        for direction, ways in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
+            lstm(f"{kind}, {direction}", dtype, zero, direction=direction, bias=bias(ways))
+            lstm(f"{kind}, {direction}, scales of columns, from states", dtype, zero, True, direction, bias=bias(ways), **states(ways))
+            lstm(f"{kind}, {direction}, lengths", dtype, zero, direction=direction, bias=bias(ways), lengths=lengths, **states(ways))
+            lstm(f"{kind}, {direction}, all", dtype, zero, True, direction, {"clip": 0.8}, bias=bias(ways), lengths=lengths,
+                 peepholes=floats(188, ways, 3 * hidden, scale=0.3), **states(ways))
+    lstm("zero points", np.int8, -3, bias=bias(1))
+    lstm("other zero points", np.uint8, 77, bias=bias(1), **states(1))
+    lstm("last states alone", outputs=(1, 2), lengths=lengths, **states(1))
+    lstm("one sequence without steps", lengths=np.array([0, 5, 2], np.int32), **states(1))
+    lstm("forgets what it takes in", attributes={"input_forget": 1}, bias=bias(1))
+    lstm("other functions", attributes={"activations": ["HardSigmoid", "Softsign", "Relu"], "activation_alpha": [0.3], "activation_beta": [0.4]}, bias=bias(1))
+    lstm("one row of many units", rows=1, units=70, direction="bidirectional")
+    lstm("nothing but zeros", x=np.zeros((steps, batch, inputs), np.float32))
+
+
+# Mixtures of experts.
+def experts():
+    tokens, hidden, inner, count = 7, 32, 64, 5
+    x, scores = floats(200, tokens, hidden), floats(201, tokens, count, scale=2)
+    w1, b1 = floats(202, count, inner, hidden, scale=0.2), floats(203, count, inner, scale=0.2)
+    w2, b2 = floats(204, count, hidden, inner, scale=0.2), floats(205, count, hidden, scale=0.2)
+    wide, wide_bias = floats(206, count, 2 * inner, hidden, scale=0.2), floats(207, count, 2 * inner, scale=0.2)
+    for function in ("relu", "gelu", "silu", "identity"):
+        case(f"experts, {function}", "MoE", [x, scores, w1, b1, w2, b2], attributes={"k": 2, "activation_type": function}, constants=(2, 3, 4, 5), rtol=1e-3)
+    case("experts, shares that add up to one", "MoE", [x, scores, w1, b1, w2, b2], attributes={"k": 3, "activation_type": "silu", "normalize_routing_weights": 1}, constants=(2, 3, 4, 5))
+    case("experts without biases, one for each token", "MoE", [x, scores, w1, None, w2], attributes={"k": 1, "activation_type": "relu"}, constants=(2, 4))
+    case("experts, tokens in a batch", "MoE", [np.stack([x, x[::-1]]), np.concatenate([scores, scores[::-1]]), w1, b1, w2, b2], attributes={"k": 2, "activation_type": "relu"},
+         constants=(2, 3, 4, 5))
+    case("experts, gated", "MoE", [x, scores, wide, wide_bias, w2, b2], constants=(2, 3, 4, 5),
+         attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.5})
+    case("experts, gated, defaults", "MoE", [x, scores, wide, wide_bias, w2, b2], constants=(2, 3, 4, 5), attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1})
+    third = floats(208, count, inner, hidden, scale=0.2)
+
+    def by_formula(first, second, function):
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        share = e / e.sum(-1, keepdims=True)
+        y = np.zeros_like(x)
+        for t in range(tokens):
+            for k in np.argsort(share[t])[-2:]:
+                y[t] += share[t, k] * (function(first[k] @ x[t], second[k] @ x[t]) @ w2[k].T)
+        return [y]
+
+    silu = lambda v: v / (1 + np.exp(-v))
+    case("experts, third layer", "MoE", [x, scores, w1, None, w2, None, third], constants=(2, 4, 6), attributes={"k": 2, "activation_type": "silu"},
+         expected=by_formula(w1, third, lambda g, l: silu(g) * l))
+    case("experts, gated in halves", "MoE", [x, scores, wide, None, w2], constants=(2, 4), attributes={"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2},
+         expected=by_formula(wide[:, :inner], wide[:, inner:], lambda g, l: silu(g) * l))
+    for bits in (4, 8):
+        part = 8 // bits
+        q1, q2 = integers(209, 0, 256, (count, inner, hidden // part), np.uint8), integers(210, 0, 256, (count, hidden, inner // part), np.uint8)
+        qw = integers(211, 0, 256, (count, 2 * inner, hidden // part), np.uint8)
+        size = 0.2 / 2 ** (bits - 1)
+        scale = lambda seed, *shape: np.abs(floats(seed, *shape, scale=size)) + np.float32(size / 10)
+        name = f"experts of {bits} bits"
+        base = {"k": 2, "expert_weight_bits": bits}
+        rows = [scale(212, count, inner), scale(213, count, hidden), scale(214, count, 2 * inner)]
+        more = {"constants": (2, 3, 4, 5, 6, 7, 11, 12), "rtol": 5e-3, "atol": 5e-3}
+        case(name, "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2], attributes={**base, "activation_type": "silu"}, **more)
+        case(f"{name}, gated", "QMoE", [x, scores, qw, rows[2], wide_bias, q2, rows[1], b2], **more,
+             attributes={**base, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "normalize_routing_weights": 1})
+        zeros = [integers(215, 0, 256, (count, inner // part), np.uint8), integers(216, 0, 256, (count, hidden // part), np.uint8)]
+        case(f"{name} with zero points", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2, None, None, None, *zeros], attributes={**base, "activation_type": "relu"}, **more)
+        blocks = [scale(217, count, inner, hidden // 16), scale(218, count, hidden, inner // 16)]
+        # onnxruntime makes bytes of what is multiplied with blocks of bytes.
+        near = {**more, "atol": 0.05} if bits == 8 else more
+        case(f"{name} in blocks", "QMoE", [x, scores, q1, blocks[0], b1, q2, blocks[1], b2], attributes={**base, "activation_type": "relu", "block_size": 16}, **near)
+        zeros = [integers(219, 0, 256, (count, inner, hidden // 16 // part), np.uint8), integers(220, 0, 256, (count, hidden, inner // 16 // part), np.uint8)]
+        case(f"{name} in blocks with zero points", "QMoE", [x, scores, q1, blocks[0], b1, q2, blocks[1], b2, None, None, None, *zeros],
+             attributes={**base, "activation_type": "relu", "block_size": 16}, **near)
+        weights = np.abs(floats(221, tokens, count))
+        case(f"{name}, shares of their own", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2, *[None] * 6, weights], attributes={**base, "activation_type": "relu"}, **more)
+    case("experts that are floats of few bits", "QMoE", [x, scores, q1, rows[0], b1, q2, rows[1], b2], attributes={"k": 2, "quant_type": "fp4"}, refused="floats of few bits")
+
+
 # The rest.
 def forms():
     x = floats(170, 2, 4, 5)
@@ -487,4 +591,6 @@ elementwise()
 attention()
 groups()
 rotary()
+recurrences()
+experts()
 forms()

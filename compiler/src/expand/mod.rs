@@ -111,6 +111,15 @@ impl<'d> Expander<'d> {
         Expander { cx: Cx::new(), values: HashMap::new(), poisoned: HashSet::new(), symbols: HashMap::new(), dims }
     }
 
+    /// The shape that the model knows of: without the axis of the bytes of strings.
+    pub fn shape_of(&self, t: TensorId) -> Vec<Int> {
+        let mut shape = self.cx.shape(t);
+        if self.cx.narrow.get(&t) == Some(&ElemType::String) {
+            shape.pop();
+        }
+        shape
+    }
+
     /// Defines the model's inputs; their unknown dimensions become symbols, equal ones for equal names.
     pub fn inputs(&mut self, module: &Module) -> Result<()> {
         let mut problems = Collector::new();
@@ -349,7 +358,7 @@ fn kept_container(node: &Node) -> Option<&'static str> {
             "an optional whose content is of a type that is not supported"
         }
         "Scan" if node.version < 9 => {
-            "a scan with a length for each row, or over an open number of rows, is not supported"
+            "a scan over an open number of rows, or whose scan outputs are of unknown rank, is not supported"
         }
         "Scan" => "scanning tensors of unknown rank is not supported",
         _ => return None,

@@ -154,6 +154,16 @@ impl TensorData {
         })
     }
 
+    /// Zeros, or empty strings. `None` if there are too many.
+    pub fn blank(elem: ElemType, shape: Vec<usize>) -> Option<TensorData> {
+        let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+        if elem == ElemType::String {
+            return Some(TensorData::from_strings(shape, vec![Vec::new(); count]));
+        }
+        let bytes = elem.bytes_of(count)?;
+        TensorData::new(elem, shape, vec![0; bytes])
+    }
+
     /// A vector of `i64`.
     pub fn from_i64s(values: &[i64]) -> TensorData {
         Self::of(DType::I64, vec![values.len()], values.iter().flat_map(|v| v.to_le_bytes()).collect())

@@ -131,6 +131,14 @@ impl Mender<'_> {
                 }
                 _ => id,
             };
+            if form.as_ref().is_some_and(Form::has_strings) {
+                let (name, ty) = (&decl.name, &decl.ty);
+                return Err(Error::unsupported(
+                    "",
+                    "",
+                    format!("output '{name}' of type {ty}: strings in sequences and optionals are not given out"),
+                ));
+            }
             let parts = match &form {
                 Some(form) => self.parts(module, &node, inner, form, region),
                 None => None,

@@ -7,7 +7,7 @@ use super::report::Rule;
 use super::{Container, Mender};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{Attr, Module, Node, ONNX_DOMAIN, Region, TensorData, ValueId, ValueType};
+use crate::graph::{Attr, ElemType, Module, Node, ONNX_DOMAIN, Region, TensorData, ValueId, ValueType};
 use std::sync::Arc;
 
 /// What became of a carried value.
@@ -115,6 +115,10 @@ impl Mender<'_> {
     /// Can the tensors that `added` will hold follow the members of a sequence in one tensor?
     pub(super) fn can_append(&self, given: ValueId, value: ValueId) -> bool {
         let Some(value) = self.member(value) else { return false };
+        // Strings may be longer in the next trip than there is room for in the part that each trip writes.
+        if value.elem == ElemType::String {
+            return false;
+        }
         match self.form(given) {
             Some(Form::List(members)) => members.iter().all(|m| *m == value),
             Some(Form::Stack(member)) => member == value,

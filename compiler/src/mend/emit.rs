@@ -23,7 +23,7 @@ impl Mender<'_> {
 
     /// The dimensions of a tensor, if it is one and its operator is supported.
     pub(super) fn dims(&self, id: ValueId) -> Option<Vec<Int>> {
-        self.facts.values.get(&id).map(|t| self.facts.cx.shape(*t))
+        self.facts.values.get(&id).map(|t| self.facts.shape_of(*t))
     }
 
     /// The members of a sequence, if they are known.

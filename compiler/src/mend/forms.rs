@@ -47,6 +47,19 @@ impl Form {
         }
     }
 
+    /// Are there strings in it?
+    pub(super) fn has_strings(&self) -> bool {
+        let text = |m: &Member| m.elem == ElemType::String;
+        match self {
+            Form::Tensor(m) | Form::Stack(m) => text(m),
+            Form::List(members) => members.iter().any(text),
+            Form::Ragged(elem, _) => *elem == ElemType::String,
+            Form::Absent => false,
+            Form::Present(of) => of.has_strings(),
+            Form::Maybe(of) => of.as_ref().is_some_and(|of| of.has_strings()),
+        }
+    }
+
     /// Are they held in the same way? Sizes of single tensors may differ.
     pub(super) fn is_like(&self, other: &Form) -> bool {
         match (self, other) {
@@ -145,8 +158,7 @@ impl Mender<'_> {
             return None;
         }
         let elem = self.facts.cx.narrow.get(&t).copied().unwrap_or_else(|| self.facts.cx.dtype(t).into());
-        // Strings have an axis that the model does not know.
-        (elem != ElemType::String).then(|| Member { elem, dims: self.facts.cx.shape(t) })
+        Some(Member { elem, dims: self.facts.shape_of(t) })
     }
 
     /// The form that a value has.
@@ -228,9 +240,7 @@ impl Mender<'_> {
         let mut zeros = |m: &Member, lead: Option<usize>| {
             let dims = m.dims.iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0));
             let dims: Vec<usize> = lead.into_iter().chain(dims).collect();
-            let bytes = m.elem.bytes_of(dims.iter().product())?;
-            let data = TensorData::new(m.elem, dims, vec![0; bytes])?;
-            Some(self.constant(module, data, out))
+            Some(self.constant(module, TensorData::blank(m.elem, dims)?, out))
         };
         Some(match form {
             Form::Tensor(member) => vec![zeros(member, None)?],
@@ -283,7 +293,7 @@ fn no_members(member: &Member) -> Option<TensorData> {
     for d in &member.dims {
         dims.push(usize::try_from(d.as_const()?).ok()?);
     }
-    TensorData::new(member.elem, dims, vec![])
+    TensorData::blank(member.elem, dims)
 }
 
 /// The number type of sizes.

@@ -28,7 +28,7 @@ pub(super) struct Ragged {
 impl Mender<'_> {
     /// One without members.
     pub(super) fn empty_ragged(&mut self, module: &mut Module, elem: ElemType, out: &mut Region) -> Option<Ragged> {
-        let data = self.constant(module, TensorData::new(elem, vec![0], vec![])?, out);
+        let data = self.constant(module, TensorData::blank(elem, vec![0])?, out);
         let rows = self.constant(module, TensorData::new(SIZES, vec![0, ROW], vec![])?, out);
         Some(Ragged { data, rows, rank: None })
     }

@@ -8,8 +8,9 @@ use crate::graph::{Attr, Module, Node, ONNX_DOMAIN, Region, TensorData, ValueId,
 use std::sync::Arc;
 
 impl Mender<'_> {
-    /// Final states, then scan outputs, of a scan whose length is not known or too large to write it out. Nothing if a
-    /// shape that this needs is not known.
+    /// Final states, then scan outputs, of a scan whose length is not known or too large to write it out; it may be `given`.
+    /// Nothing if a shape that this needs is not known.
+    #[allow(clippy::too_many_arguments, reason = "as `scan`")]
     pub(super) fn scan_as_loop(
         &mut self,
         module: &mut Module,
@@ -17,6 +18,7 @@ impl Mender<'_> {
         states: &[ValueId],
         scanned: &[ValueId],
         how: &Directions,
+        given: Option<ValueId>,
         out: &mut Region,
     ) -> Result<Option<Vec<ValueId>>> {
         let body = node.require_region("body")?;
@@ -29,7 +31,7 @@ impl Mender<'_> {
                 Some(first) => self.require_same(module, node, first, own, out),
             }
         }
-        let Some(length) = length else { return Err(node.invalid("a scan needs something to scan")) };
+        let Some(length) = given.or(length) else { return Err(node.invalid("a scan needs something to scan")) };
         let one = self.constant(module, TensorData::scalar_i64(1), out);
         let last = self.emit(module, node, "Sub", &[length, one], &[], out);
 

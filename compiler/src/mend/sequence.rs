@@ -95,8 +95,11 @@ impl Mender<'_> {
             self.report.settle(node, Rule::Sequence);
             return Ok(true);
         }
-        if !self.alike(&members) || self.dims(position).is_none_or(|d| !d.is_empty()) {
+        if self.dims(position).is_none_or(|d| !d.is_empty()) {
             return Ok(false);
+        }
+        if !self.alike(&members) {
+            return self.at_ragged(module, node, &members, out);
         }
         let all = self.stack(module, node, &members, 0, out);
         let picked = self.emit(module, node, "Gather", &[all, position], &[("axis", 0)], out);
@@ -105,11 +108,26 @@ impl Mender<'_> {
         Ok(true)
     }
 
+    /// A member whose place only data decides, where their shapes differ.
+    fn at_ragged(&mut self, module: &mut Module, node: &Node, members: &[ValueId], out: &mut Region) -> Result<bool> {
+        let Some(elem) = members.first().and_then(|m| self.member(*m)).map(|m| m.elem) else { return Ok(false) };
+        if members.iter().any(|m| self.member(*m).is_none_or(|m| m.elem != elem)) {
+            return Ok(false);
+        }
+        let given = node.require_input(0, "the sequence")?;
+        let Some(all) = self.ragged_of(module, node, given, elem, out) else { return Ok(false) };
+        let mended = self.ragged(module, node, all, out)?;
+        if mended {
+            self.report.settle(node, Rule::Sequence);
+        }
+        Ok(mended)
+    }
+
     /// Whether values have provably one shape and one type.
     pub(super) fn alike(&self, values: &[ValueId]) -> bool {
         let of = |v: &ValueId| {
             let t = self.facts.values.get(v)?;
-            Some((self.facts.cx.dtype(*t), self.facts.cx.narrow.get(t).copied(), self.facts.cx.shape(*t)))
+            Some((self.facts.cx.dtype(*t), self.facts.cx.narrow.get(t).copied(), self.facts.shape_of(*t)))
         };
         let Some(first) = values.first().and_then(of) else { return false };
         values.iter().all(|v| of(v).as_ref() == Some(&first))

@@ -48,7 +48,7 @@ impl Shapes<'_> {
         }
         let t = self.facts.values.get(&id).filter(|_| !self.facts.poisoned.contains(&id))?;
         let size = |d: &Int| d.as_const().and_then(|n| u64::try_from(n).ok());
-        self.facts.cx.shape(*t).iter().map(size).collect()
+        self.facts.shape_of(*t).iter().map(size).collect()
     }
 
     fn region(&mut self, region: &Region) {

@@ -47,7 +47,7 @@ impl Mender<'_> {
         }
         let ranks = node
             .wanted_outputs()
-            .map(|v| trial.facts.values.get(&trial.replace.get(v)).map(|t| trial.facts.cx.rank(*t)))
+            .map(|v| trial.facts.values.get(&trial.replace.get(v)).map(|t| trial.facts.shape_of(*t).len()))
             .collect();
         let ended = trial.nodes(&mut module, rest.to_vec(), vec![], &[], &mut out);
         self.trials = self.trials.min(trial.trials);

@@ -4,9 +4,10 @@
 //! stay within a budget. What is written out is fused across trips, and conditions on the trip's number fold.
 
 use super::report::Rule;
-use super::{Container, Mender};
+use super::{Container, Mender, emit};
+use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::{DimDecl, Module, Node, Region, TensorData, ValueId, ValueType};
+use crate::graph::{Attr, DimDecl, ElemType, Module, Node, Region, TensorData, ValueId, ValueType};
 
 /// A loop while it is written out.
 struct Trips {
@@ -170,7 +171,7 @@ impl Mender<'_> {
             output_axes: list("scan_output_axes", results)?,
             output_directions: list("scan_output_directions", results)?,
         };
-        let Some(values) = self.scan(module, node, &given[..states], &given[states..], &how, out)? else {
+        let Some(values) = self.scan(module, node, &given[..states], &given[states..], &how, None, out)? else {
             return Ok(None);
         };
         for (k, value) in values.iter().enumerate() {
@@ -179,11 +180,9 @@ impl Mender<'_> {
         Ok(Some(()))
     }
 
-    /// `Scan` of operator set 8, whose operands have a batch in front: each row of it by itself.
+    /// `Scan` of operator set 8, whose operands have a batch in front: each row of it by itself, as far as its length goes.
     fn unroll_batches(&mut self, module: &mut Module, node: &Node, out: &mut Region) -> Result<Option<()>> {
-        if node.input(0).is_some() {
-            return Ok(None);
-        }
+        let lengths = node.input(0);
         let given: Option<Vec<ValueId>> = node.inputs.iter().skip(1).copied().collect();
         let Some(given) = given else { return Err(node.invalid("an input is missing")) };
         let scanned = usize::try_from(node.require_int("num_scan_inputs")?).unwrap_or(usize::MAX);
@@ -209,10 +208,23 @@ impl Mender<'_> {
             for v in &given {
                 own.push(self.pick(module, node, *v, 0, row, out));
             }
-            match self.scan(module, node, &own[..states], &own[states..], &how, out)? {
-                Some(values) => rows.push(values),
-                None => return Ok(None),
+            let length = lengths.map(|l| self.pick(module, node, l, 0, row, out));
+            let missing = match (length, own.get(states)) {
+                (Some(length), Some(first)) => Some(self.missing(module, node, *first, length, out)),
+                _ => None,
+            };
+            let Some(mut values) = self.scan(module, node, &own[..states], &own[states..], &how, length, out)? else {
+                return Ok(None);
+            };
+            if let Some(missing) = missing {
+                for v in &mut values[states..] {
+                    match self.lengthen(module, node, *v, missing, out) {
+                        Some(long) => *v = long,
+                        None => return Ok(None),
+                    }
+                }
             }
+            rows.push(values);
         }
         for k in 0..rows[0].len() {
             let parts: Vec<ValueId> = rows.iter().map(|r| r[k]).collect();
@@ -222,7 +234,53 @@ impl Mender<'_> {
         Ok(Some(()))
     }
 
-    /// Final states, then scan outputs.
+    /// What the length of a row lacks of that of `scanned`, a list of one number. Operators are those of operator set 8.
+    fn missing(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        scanned: ValueId,
+        length: ValueId,
+        out: &mut Region,
+    ) -> ValueId {
+        let shape = self.emit(module, node, "Shape", &[scanned], &[], out);
+        let most = self.pick(module, node, shape, 0, 0, out);
+        let none = self.constant(module, TensorData::scalar_i64(0), out);
+        let missing = self.emit(module, node, "Sub", &[most, length], &[], out);
+        // Whole numbers had no order then.
+        let double = i64::from(ElemType::from(DType::F64).code());
+        let [zero, long, least] =
+            [none, missing, length].map(|v| self.emit(module, node, "Cast", &[v], &[("to", double)], out));
+        let some = self.emit(module, node, "Less", &[zero, least], &[], out);
+        let beyond = self.emit(module, node, "Less", &[long, zero], &[], out);
+        let within = self.emit(module, node, "Not", &[beyond], &[], out);
+        let good = self.emit(module, node, "And", &[some, within], &[], out);
+        self.require(node, good, "the length of a row is none, or more than there is", out);
+        self.unsqueeze(module, node, missing, 0, out)
+    }
+
+    /// Zeros behind the parts of a scan output. Nothing if its rank is not known.
+    fn lengthen(
+        &mut self,
+        module: &mut Module,
+        node: &Node,
+        value: ValueId,
+        missing: ValueId,
+        out: &mut Region,
+    ) -> Option<ValueId> {
+        let member = self.member(value)?;
+        let shape = self.emit(module, node, "Shape", &[value], &[], out);
+        let sizes = [("starts", 1), ("ends", member.dims.len() as i64)].map(|(name, v)| (name, Attr::Ints(vec![v])));
+        let (slice, rest) = emit::node(module, node, "Slice", &[shape], &sizes);
+        self.keep(module, slice, out);
+        let shape = self.emit(module, node, "Concat", &[missing, rest], &[("axis", 0)], out);
+        let zero = self.constant(module, TensorData::blank(member.elem, vec![])?, out);
+        let tail = self.emit(module, node, "Expand", &[zero, shape], &[], out);
+        Some(self.emit(module, node, "Concat", &[value, tail], &[("axis", 0)], out))
+    }
+
+    /// Final states, then scan outputs. The length may be `given` as a value that is at most that of what is scanned.
+    #[allow(clippy::too_many_arguments, reason = "a scan's operands and where its nodes go")]
     fn scan(
         &mut self,
         module: &mut Module,
@@ -230,6 +288,7 @@ impl Mender<'_> {
         states: &[ValueId],
         scanned: &[ValueId],
         how: &Directions,
+        given: Option<ValueId>,
         out: &mut Region,
     ) -> Result<Option<Vec<ValueId>>> {
         let body = node.require_region("body")?;
@@ -256,12 +315,15 @@ impl Mender<'_> {
                 }
             }
         }
+        if let Some(given) = given {
+            length = self.known_int(given).filter(|n| length.is_some_and(|most| *n <= most));
+        }
         let cost = Self::size(body) + scanned.len() + body.outputs.len();
         // Of what shape the parts of no trip are only a loop tells.
         let some = |n: &i64| *n > 0 || body.outputs.len() == states.len();
         let Some(length) = length.filter(|n| some(n) && self.spend(*n, cost).is_some()) else {
             let why = self.why.take();
-            let made = self.scan_as_loop(module, node, states, scanned, how, out);
+            let made = self.scan_as_loop(module, node, states, scanned, how, given, out);
             (self.looped, self.why) = (true, why);
             return made;
         };

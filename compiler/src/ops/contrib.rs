@@ -162,19 +162,22 @@ pub(super) fn integer_to_float(
     }
 }
 
-fn dynamic_matmul(cx: &mut Cx, call: &Call) -> OpResult {
+/// `DynamicQuantizeLinear`: bytes, scale, zero point.
+pub(super) fn dynamic(cx: &mut Cx, x: TensorId) -> OpResult<[TensorId; 3]> {
     let quantise = Call {
         domain: String::new(),
         op: "DynamicQuantizeLinear".into(),
         version: 11,
-        inputs: vec![Some(call.input(0)?)],
+        inputs: vec![Some(x)],
         outputs: vec![true; 3],
         attrs: BTreeMap::new(),
     };
     let made = expand(cx, &quantise)?;
-    let &[a, scale, zero] = made.as_slice() else {
-        return Err(OpError::Unsupported("dynamic quantisation gives other than three outputs".into()));
-    };
+    made.try_into().map_err(|_| OpError::Unsupported("dynamic quantisation gives other than three outputs".into()))
+}
+
+fn dynamic_matmul(cx: &mut Cx, call: &Call) -> OpResult {
+    let [a, scale, zero] = dynamic(cx, call.input(0)?)?;
     let b = (call.input(1)?, call.input(2)?, call.opt(3));
     integer_to_float(cx, (a, scale, Some(zero)), b, call.opt(4))
 }

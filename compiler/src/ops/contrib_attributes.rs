@@ -9,6 +9,10 @@ const TABLE: &[(&str, &[&str])] = &[
     ("CDist", &["metric"]),
     ("CropAndResize", &["mode", "extrapolation_value"]),
     ("DequantizeLinear", &["axis", "block_size"]),
+    (
+        "DynamicQuantizeLSTM",
+        &["activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget"],
+    ),
     ("EmbedLayerNormalization", &["epsilon", "mask_index_type"]),
     (
         "FusedConv",
@@ -39,6 +43,18 @@ const TABLE: &[(&str, &[&str])] = &[
     ("Irfft", &["normalized", "onesided", "signal_ndim"]),
     ("MatMulBnb4", &["K", "N", "block_size", "quant_type", "transB"]),
     ("MatMulNBits", &["K", "N", "accuracy_level", "bits", "block_size"]),
+    (
+        "MoE",
+        &[
+            "activation_alpha",
+            "activation_beta",
+            "activation_type",
+            "k",
+            "normalize_routing_weights",
+            "swiglu_fusion",
+            "swiglu_limit",
+        ],
+    ),
     ("MultiHeadAttention", &["mask_filter_value", "num_heads", "scale", "unidirectional"]),
     ("NhwcConv", &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"]),
     (
@@ -60,6 +76,25 @@ const TABLE: &[(&str, &[&str])] = &[
     ("QLinearLeakyRelu", &["alpha"]),
     ("QLinearReduceMean", &["axes", "keepdims"]),
     ("QLinearSoftmax", &["axis", "opset"]),
+    (
+        "QMoE",
+        &[
+            "accuracy_level",
+            "activation_alpha",
+            "activation_beta",
+            "activation_type",
+            "block_size",
+            "expert_weight_bits",
+            "fc1_expert_weight_bits",
+            "fc2_expert_weight_bits",
+            "fc3_expert_weight_bits",
+            "k",
+            "normalize_routing_weights",
+            "quant_type",
+            "swiglu_fusion",
+            "swiglu_limit",
+        ],
+    ),
     ("QuantizeLinear", &["axis", "block_size"]),
     ("QuickGelu", &["alpha"]),
     ("ReduceSumInteger", &["axes", "keepdims"]),
@@ -84,6 +119,9 @@ const NEUTRAL: &[(&str, i64)] = &[
     ("training_mode", 0),
     ("qk_output", 0),
     ("sliding_window_cache", 0),
+    ("swiglu_limit_after_activation", 0),
+    ("use_sparse_mixer", 0),
+    ("weights_prepacked", 0),
     ("kv_cache_bit_width", 0),
 ];
 

@@ -124,3 +124,28 @@ fn numbers_of_keys_that_do_not_fit_the_operands_end_the_run() {
         assert!(attend(last, total, cached).is_err(), "{last} {total} {cached}");
     }
 }
+
+#[test]
+fn tokens_go_through_the_experts_that_their_scores_choose() {
+    let x = floats(&[2, 2], &[1.0, 2.0, 3.0, -1.0]);
+    let scores = floats(&[2, 3], &[0.0, 9.0, -9.0, 9.0, 0.0, -9.0]);
+    let up = floats(&[3, 2, 2], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0, -1.0, 2.0, 9.0, 9.0, 9.0, 9.0]);
+    let down = floats(&[3, 2, 2], &[1.0, 0.0, 0.0, 1.0, 2.0, 0.0, 0.0, 10.0, 9.0, 9.0, 9.0, 9.0]);
+    let attrs = [
+        ("k", AttrValue::Int(1)),
+        ("activation_type", AttrValue::Str("relu".into())),
+        ("normalize_routing_weights", AttrValue::Int(1)),
+    ];
+    // The second expert gives [1 + 2, -1 + 4], the first one leaves out what is below zero.
+    let want = vec![6.0, 30.0, 3.0, 0.0];
+    assert_eq!(run("MoE", &[x.clone(), scores.clone(), up, None, down], &attrs), Ok((vec![2, 2], want.clone())));
+    // The same weights in four bits, eight more each, scales of rows: 1, but 2 and 10 behind the second expert.
+    let up = bytes(&[3, 2, 1], &[f64::from(0x89), f64::from(0x98), f64::from(0x99), f64::from(0xa7), 255.0, 255.0]);
+    let down = bytes(&[3, 2, 1], &[f64::from(0x89), f64::from(0x98), f64::from(0x89), f64::from(0x98), 255.0, 255.0]);
+    let ones = floats(&[3, 2], &[1.0; 6]);
+    let scales = floats(&[3, 2], &[1.0, 1.0, 2.0, 10.0, 1.0, 1.0]);
+    let inputs = [x, scores, up, ones, None, down, scales];
+    assert_eq!(run("QMoE", &inputs, &attrs[..2]), Ok((vec![2, 2], want)));
+    let odd = [attrs[0].clone(), ("activation_type", AttrValue::Str("swoosh".into()))];
+    assert!(matches!(run("QMoE", &inputs, &odd), Err(OpError::Unsupported(m)) if m.contains("swoosh")));
+}

@@ -40,7 +40,7 @@ fn flat(cx: &mut Cx, o: &Operand, shape: &[i64]) -> Operand {
 }
 
 /// Element `k` of numbers of `bits` bits packed into bytes from the lowest bit on, where `byte` gives a byte of the row.
-fn unpacked(bits: i64, k: Int, byte: &dyn Fn(Int) -> Expr) -> Expr {
+pub(super) fn unpacked(bits: i64, k: Int, byte: &dyn Fn(Int) -> Expr) -> Expr {
     let per = 8 / bits;
     let b = byte(k.div(per)).to(DType::I32);
     let shift = expr::int(k.rem(per) * bits).to(DType::I32);

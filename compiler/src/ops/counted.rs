@@ -1,10 +1,13 @@
 //! Operators whose output size is found while they run: the kernel fills a buffer of the largest size and counts.
 
 use super::kernels::{close, dims, less, open};
+use super::narrow::mark;
 use super::operand::Operand;
 use super::sizes::{input_count, invalid};
+use super::strings::is_text;
 use super::{Call, Expand};
 use crate::dtype::DType;
+use crate::graph::ElemType;
 use crate::kernel::ir::{Cmp, Type};
 use crate::sym::Int;
 use crate::te::{Cx, OpResult, TensorId, expr};
@@ -142,13 +145,19 @@ fn pick(cx: &mut Cx, x: &Operand, axis: usize, list: TensorId, count: Int) -> Te
 }
 
 /// Sorts the positions of the slices by their elements, walks over the runs of equal ones and numbers them.
+///
+/// Strings are bytes along a last axis that no slice is taken of, with zeros behind the end of each: sorted by these, they are
+/// in their own order.
 fn unique(cx: &mut Cx, call: &Call) -> OpResult {
     let mut x = Operand::of(cx, call.input(0)?);
+    let text = is_text(cx, x.id);
+    let bytes = if text { 1 } else { 0 };
+    let rank = x.rank() - bytes;
     let axis = match call.opt_int("axis")? {
-        Some(axis) => cx.axis(axis, x.rank())?,
+        Some(axis) => cx.axis(axis, rank)?,
         None => {
-            let all = cx.numel(x.id);
-            let list = cx.view(x.id, vec![all]);
+            let all = Int::product(&x.shape[..rank]);
+            let list = cx.view(x.id, [&[all], &x.shape[rank..]].concat());
             x = Operand::of(cx, list);
             0
         }
@@ -286,6 +295,9 @@ fn unique(cx: &mut Cx, call: &Call) -> OpResult {
     let count = counted(cx, out[3], n);
     let firsts = first(cx, out[0], count);
     let y = pick(cx, &x, axis, firsts, count);
+    if text {
+        mark(cx, y, ElemType::String);
+    }
     let counts = if call.wants(3) { first(cx, out[2], count) } else { out[2] };
     Ok(vec![y, firsts, out[1], counts])
 }

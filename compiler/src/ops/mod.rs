@@ -24,6 +24,7 @@ mod deform;
 mod det;
 mod einsum;
 mod embed_norm;
+mod experts;
 mod features;
 mod fft;
 mod fourier;
@@ -37,6 +38,7 @@ mod interpolate;
 mod kernels;
 mod layer_norm;
 mod layout;
+mod letters;
 mod linear_attention;
 mod loss;
 mod masks;
@@ -54,6 +56,7 @@ mod random;
 mod range;
 mod recurrent;
 mod recurrent_activation;
+mod recurrent_bytes;
 mod recurrent_kernel;
 mod reduce;
 mod regex;
@@ -109,6 +112,7 @@ fn find(domain: &str, op: &str) -> Option<Expand> {
         einsum::TABLE,
         fourier::TABLE,
         embed_norm::TABLE,
+        experts::TABLE,
         features::TABLE,
         gather::TABLE,
         grid::TABLE,
@@ -191,6 +195,8 @@ mod index_tests;
 mod layout_tests;
 #[cfg(test)]
 mod narrow_tests;
+#[cfg(test)]
+mod recurrent_bytes_tests;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! state value with the weights of a block of units for all gates at once. Those weights are one contiguous stream.
 
 use super::recurrent_activation::Activation;
+use super::recurrent_bytes::{Bytes, Quantised};
 use crate::dtype::DType;
 use crate::kernel::builder::Builder;
 use crate::kernel::ir::{Buf, Cmp, Reg, Type};
@@ -60,6 +61,8 @@ pub(super) struct Inputs {
     pub(super) initial_c: Option<usize>,
     /// Biases `[direction, 6 * hidden]` of which the last sixth is added to the product with the state.
     pub(super) late_bias: Option<usize>,
+    /// What recurrent weights that are bytes need besides.
+    pub(super) quantised: Option<Quantised>,
 }
 
 /// A recurrence.
@@ -94,53 +97,56 @@ impl Recurrence {
 }
 
 /// Values and buffers that hold during the whole kernel.
-struct Frame<'a> {
-    spec: &'a Recurrence,
+pub(super) struct Frame<'a> {
+    pub(super) spec: &'a Recurrence,
     projected: Buf,
-    weights: Buf,
-    lengths: Option<Buf>,
+    pub(super) weights: Buf,
+    pub(super) bytes: Option<Bytes>,
+    pub(super) lengths: Option<Buf>,
     late_bias: Option<Buf>,
     peepholes: Option<Buf>,
-    sequence: Option<Buf>,
+    pub(super) sequence: Option<Buf>,
     /// Hidden states, two halves that swap roles with each step.
-    state: Buf,
+    pub(super) state: Buf,
     /// Cell states (LSTM), update gates (GRU).
     cell: Buf,
     /// Reset hidden states (GRU).
     reset: Buf,
-    steps: Reg,
-    batch: Reg,
-    hidden: Reg,
+    pub(super) steps: Reg,
+    pub(super) batch: Reg,
+    pub(super) hidden: Reg,
     /// `batch * hidden`.
     cells: Reg,
     /// Elements of a row of projected inputs.
     row: Reg,
-    lanes: u16,
+    pub(super) lanes: u16,
     directions: i64,
 }
 
 /// Where a step works: all offsets are in elements.
-struct Place {
-    direction: usize,
+pub(super) struct Place {
+    pub(super) direction: usize,
     /// Hidden states before the step.
-    before: Reg,
+    pub(super) before: Reg,
     /// Hidden states after the step.
     after: Reg,
     /// Offset of the direction's weights.
-    weights: Reg,
+    pub(super) weights: Reg,
     /// Number of the step.
-    step: Reg,
+    pub(super) step: Reg,
+    /// Scale and zero point of the hidden states before the step, where the weights are bytes.
+    pub(super) code: Option<(Reg, Reg)>,
 }
 
 /// A block of units of one batch entry.
-struct Block {
+pub(super) struct Block {
     /// First unit.
-    unit: Reg,
-    lanes: u16,
+    pub(super) unit: Reg,
+    pub(super) lanes: u16,
     /// Lane of the packed block at which it starts.
-    lane: i64,
+    pub(super) lane: i64,
     /// Number of the batch entry.
-    entry: Reg,
+    pub(super) entry: Reg,
 }
 
 /// Writes the kernel.
@@ -161,6 +167,7 @@ pub(super) fn generate(k: &mut KernelCx<'_>, spec: &Recurrence) {
         spec,
         projected: k.inputs[0],
         weights: k.inputs[1],
+        bytes: spec.inputs.quantised.map(|q| Bytes::of(k, q, spec.hidden)),
         lengths,
         late_bias,
         peepholes,
@@ -177,11 +184,13 @@ pub(super) fn generate(k: &mut KernelCx<'_>, spec: &Recurrence) {
         directions,
     };
     let lanes = Int::new(frame.lanes.into());
-    let packed = spec.hidden.ceil_div(lanes) * spec.hidden * lanes * gates;
+    let height = if frame.bytes.is_some() { Bytes::width(spec.hidden) } else { spec.hidden };
+    let packed = spec.hidden.ceil_div(lanes) * height * lanes * gates;
     for d in 0..spec.reverse.len() {
         let weights = k.int(packed * d);
         let b = &mut *k.b;
         let zero = b.i64(0);
+        frame.clear_codes(b);
         frame.copy_state(b, d, initial_h, None, frame.state, zero);
         if matches!(spec.cell, Cell::Lstm { .. }) {
             frame.copy_state(b, d, initial_c, None, frame.cell, zero);
@@ -191,7 +200,9 @@ pub(super) fn generate(k: &mut KernelCx<'_>, spec: &Recurrence) {
             let odd = b.and(step, one);
             let before = b.mul(odd, frame.cells);
             let after = b.sub(frame.cells, before);
-            frame.step(b, &Place { direction: d, before, after, weights, step });
+            let mut place = Place { direction: d, before, after, weights, step, code: None };
+            place.code = frame.quantise(b, &place);
+            frame.step(b, &place);
         });
         let one = b.i64(1);
         let odd = b.and(frame.steps, one);
@@ -238,7 +249,8 @@ pub(super) fn block_lanes(count: Int, most: i64) -> u16 {
 
 impl Frame<'_> {
     /// Copies a state of one direction: from an operand in the model's layout to work space (`from_at` is `None`), or
-    /// from work space at an offset to an output in the model's layout. No source means zeros.
+    /// from work space at an offset to an output in the model's layout. No source means zeros, and so does, as in onnxruntime,
+    /// a sequence without steps for an output.
     fn copy_state(&self, b: &mut Builder, d: usize, from: Option<Buf>, from_at: Option<Reg>, to: Buf, to_at: Reg) {
         let zero = b.i64(0);
         let d = b.i64(d as i64);
@@ -257,13 +269,29 @@ impl Frame<'_> {
                 None => (outer, b.add(inner, to_at)),
                 Some(at) => (b.add(inner, at), outer),
             };
+            let empty = match (self.lengths, from_at) {
+                (Some(lengths), Some(_)) => {
+                    let length = b.load(lengths, entry, 0, 1);
+                    let none = b.int(b.ty(length), 0);
+                    Some(b.cmp(Cmp::Le, length, none))
+                }
+                _ => None,
+            };
             self.blocks(b, |b, unit, lanes, _| {
+                let nothing = b.float(Type::vector(self.spec.dtype, lanes), 0.0);
                 let v = match from {
                     Some(from) => {
                         let at = b.add(source, unit);
-                        b.load(from, at, 0, lanes)
+                        let v = b.load(from, at, 0, lanes);
+                        match empty {
+                            Some(empty) => {
+                                let empty = b.splat(empty, lanes);
+                                b.select(empty, nothing, v)
+                            }
+                            None => v,
+                        }
                     }
-                    None => b.float(Type::vector(self.spec.dtype, lanes), 0.0),
+                    None => nothing,
                 };
                 let at = b.add(target, unit);
                 b.store(to, at, 0, v);
@@ -272,7 +300,7 @@ impl Frame<'_> {
     }
 
     /// See [`blocks`].
-    fn blocks(&self, b: &mut Builder, body: impl Fn(&mut Builder, Reg, u16, i64)) {
+    pub(super) fn blocks(&self, b: &mut Builder, body: impl Fn(&mut Builder, Reg, u16, i64)) {
         blocks(b, self.hidden, self.lanes, body);
     }
 
@@ -446,7 +474,10 @@ impl Frame<'_> {
     fn lstm(&self, b: &mut Builder, p: &Place, block: &Block, time: Reg) {
         let Cell::Lstm { input_forget, .. } = self.spec.cell else { return };
         let x: Vec<Reg> = (0..4).map(|g| self.projection(b, p, block, time, g)).collect();
-        let sums = self.sums(b, p, block, &[0, 1, 2, 3], &x, self.state, p.before);
+        let sums = match (&self.bytes, p.code) {
+            (Some(bytes), Some(code)) => self.sums_of_bytes(b, p, block, &x, bytes, code),
+            _ => self.sums(b, p, block, &[0, 1, 2, 3], &x, self.state, p.before),
+        };
         let zero = b.i64(0);
         let at = self.state_index(b, block, zero);
         let old = b.load(self.cell, at, 0, block.lanes);

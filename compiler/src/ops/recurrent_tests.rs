@@ -105,8 +105,10 @@ impl Case {
                     (state, cell) = (new_state, new_cell);
                     y[((time * d + dir) * n + b) * h..][..h].copy_from_slice(&state);
                 }
-                yh[at..at + h].copy_from_slice(&state);
-                yc[at..at + h].copy_from_slice(&cell);
+                if length > 0 {
+                    yh[at..at + h].copy_from_slice(&state);
+                    yc[at..at + h].copy_from_slice(&cell);
+                }
             }
         }
         [y, yh, yc]

@@ -120,6 +120,12 @@ pub(super) fn made(cx: &mut Cx, shape: &[Int], width: Int, f: impl FnOnce(&[Int]
     t
 }
 
+/// A tensor of bytes as strings.
+pub(super) fn text_of(cx: &mut Cx, bytes: Operand) -> Text {
+    mark(cx, bytes.id, ElemType::String);
+    Text { bytes }
+}
+
 /// Are the strings equal? As a tensor of the shape that both broadcast to.
 pub(super) fn equal(cx: &mut Cx, a: &Text, b: &Text) -> OpResult<TensorId> {
     let shape = cx.broadcast(&[a.shape().to_vec(), b.shape().to_vec()])?;
@@ -180,7 +186,7 @@ pub(super) fn expand(cx: &mut Cx, call: &Call, f: Expand) -> OpResult {
     let op = call.op.as_str();
     match op {
         "StringConcat" | "StringNormalizer" | "StringSplit" | "RegexFullMatch" | "TfIdfVectorizer" | "Cast"
-        | "CastLike"
+        | "CastLike" | "Unique"
             if standard =>
         {
             return f(cx, call);

@@ -1,6 +1,7 @@
 //! Operators on strings: normalisation, splitting, regular expressions, and the encoders of classical models.
 
 use super::kernels::{close, open};
+use super::letters;
 use super::operand::Operand;
 use super::regex::Automaton;
 use super::sizes::{input_count, invalid, unsupported};
@@ -22,25 +23,6 @@ pub(super) const TABLE: &[(&str, &str, Expand)] = &[
     (ML, "CategoryMapper", category_mapper),
 ];
 
-/// Letters of ASCII in the other case where `change` says so: `Some(true)` makes them upper.
-fn cased(b: crate::te::Expr, change: Option<bool>) -> crate::te::Expr {
-    let Some(upper) = change else { return b };
-    let (low, high) = if upper { (b'a', b'z') } else { (b'A', b'Z') };
-    let letter = b.ge_(b.num(f64::from(low))) & b.le_(b.num(f64::from(high)));
-    // The cases differ in one bit.
-    letter.then(b ^ b.num(32.0), b)
-}
-
-/// The run ends with an error at a letter beyond ASCII, whose case is not known here.
-fn require_ascii(cx: &mut Cx, x: &Text) -> OpResult<()> {
-    let over = [x.shape(), &[x.width()]].concat();
-    let most = cx.reduce(ReduceKind::Max, DType::I64, vec![], &over, |_, r| {
-        x.at(&r[..r.len() - 1], r[r.len() - 1]).to(DType::I64)
-    });
-    let most = cx.read(most, 0, "byte", None, None);
-    cx.require_at_most(most, Int::new(127), "the case of letters beyond ASCII is not supported")
-}
-
 /// Leaves out stop words and changes the case of what is left. Nothing left is one empty string.
 fn normalizer(cx: &mut Cx, call: &Call) -> OpResult {
     let x = Text::of(cx, call.input(0)?)?;
@@ -60,9 +42,6 @@ fn normalizer(cx: &mut Cx, call: &Call) -> OpResult {
         }
         ref s => return invalid(format!("strings of rank {}, 1 or 2 is needed", s.len())),
     };
-    if change.is_some() || (!sensitive && !stop.is_empty()) {
-        require_ascii(cx, &x)?;
-    }
     let flat = made(cx, &[count], x.width(), |i, k| {
         let at = if x.shape().len() == 1 { i.to_vec() } else { vec![Int::new(0), i[0]] };
         x.at(&at, k)
@@ -74,11 +53,7 @@ fn normalizer(cx: &mut Cx, call: &Call) -> OpResult {
         let (seen, list) = if sensitive {
             (flat.clone(), stop)
         } else {
-            if stop.iter().any(|s| !s.is_ascii()) {
-                return unsupported("stop words beyond ASCII whatever their case");
-            }
-            let lower = made(cx, &[count], flat.width(), |i, k| cased(flat.at(i, k), Some(false)));
-            (Text::of(cx, lower)?, stop.iter().map(|s| s.to_ascii_lowercase()).collect())
+            (letters::cased(cx, &flat, false)?, stop.iter().map(|s| letters::changed(s, false)).collect())
         };
         let which = numbers(cx, &seen, &list)?;
         let keep = cx.map(DType::Bool, vec![count], |i| {
@@ -91,11 +66,15 @@ fn normalizer(cx: &mut Cx, call: &Call) -> OpResult {
         let kept = taken(cx, &flat, rows);
         (Text::of(cx, kept)?, left)
     };
+    let kept = match change {
+        Some(upper) => letters::cased(cx, &kept, upper)?,
+        None => kept,
+    };
     let shape = if x.shape().len() == 1 { vec![left.max(1)] } else { vec![Int::new(1), left.max(1)] };
-    Ok(vec![made(cx, &shape, x.width(), |i, k| {
+    Ok(vec![made(cx, &shape, kept.width(), |i, k| {
         let at = i[i.len() - 1];
         let there = super::scalar::lt(at, left);
-        let byte = cased(kept.at(&[at.min((left - 1).max(0))], k), change);
+        let byte = kept.at(&[at.min((left - 1).max(0))], k);
         there.then(byte, byte.num(0.0))
     })])
 }

@@ -1,10 +1,9 @@
 //! Numbers written as strings, and strings read as numbers.
 //!
-//! Floats are written with eight digits as by C's `%g`, which is what onnxruntime does; numpy writes as few as tell floats apart.
+//! Floats of every precision are written with eight digits as by C's `%g`, which is what onnxruntime does; numpy writes as few as tell floats apart.
 //! What is read is decimal, in plain or scientific form, or a name of infinity or NaN; anything else ends the run with an error.
 
 use super::operand::{Operand, convert};
-use super::sizes::unsupported;
 use super::strings::{Text, made, numbers};
 use crate::dtype::DType;
 use crate::sym::Int;
@@ -34,13 +33,63 @@ fn scaled(powers: &Operand, v: Expr, e: Expr) -> Expr {
     v.eq_(v.num(0.0)).then(v, y)
 }
 
+/// What the numbers in [`powers`] lack of the powers of ten.
+fn rests(cx: &mut Cx) -> Operand {
+    let list: Vec<u8> = (0..=308usize).flat_map(|k| rest_of_power(k).to_le_bytes()).collect();
+    let t = cx.constant(DType::F64, &[309], list);
+    Operand::of(cx, t)
+}
+
+/// `10^k` less the nearest double precision number.
+fn rest_of_power(k: usize) -> f64 {
+    // Both in decimal digits, from the last one on.
+    let near = format!("{:.0}", format!("1e{k}").parse::<f64>().unwrap_or(0.0));
+    let digits =
+        |s: &str| s.bytes().rev().map(|c| i32::from(c - b'0')).chain(std::iter::repeat(0)).take(k + 2).collect();
+    let (near, whole): (Vec<i32>, Vec<i32>) = (digits(&near), digits(&format!("1{}", "0".repeat(k))));
+    let negative = near.iter().rev().gt(whole.iter().rev());
+    let (large, small) = if negative { (near, whole) } else { (whole, near) };
+    let mut borrowed = 0;
+    let mut text = vec![];
+    for (a, b) in large.iter().zip(&small) {
+        let d = a - b - borrowed;
+        borrowed = i32::from(d < 0);
+        text.push(char::from(b'0' + (d + 10 * borrowed) as u8));
+    }
+    let size = text.iter().rev().collect::<String>().parse::<f64>().unwrap_or(0.0);
+    if negative { -size } else { size }
+}
+
+/// `v` times ten to the power `e`, rounded to a whole number of which a double precision number holds every digit. What seems to
+/// lie halfway between two may not do so: then what rounding took decides.
+fn scaled_and_rounded(powers: &Operand, rests: &Operand, v: Expr, e: Expr) -> Expr {
+    let t = scaled(powers, v, e);
+    let down = e.lt_(int(0));
+    let at = expr::as_int(down.then(int(0) - e, e)).max(0).min(280);
+    let (power, rest) = (powers.at(&[at]), rests.at(&[at]));
+    // The product of the power with what was multiplied or is the quotient, and what rounding took from it (Dekker).
+    let a = down.then(t, v);
+    let halves = |x: Expr| {
+        let c = x * x.num(134_217_729.0);
+        let high = c - (c - x);
+        (high, x - high)
+    };
+    let ((ah, al), (bh, bl)) = (halves(a), halves(power));
+    let p = a * power;
+    let lost = ah * bh - p + ah * bl + al * bh + al * bl + a * rest;
+    let lost = down.then((v - p - lost) / power, lost);
+    let near = t.floor();
+    let beyond = t - near - t.num(0.5);
+    let close = beyond.abs().lt_(t.num(1e-6)) & e.le_(int(280)) & e.ge_(int(-280));
+    let beyond = beyond + lost;
+    let up = near + t.num(1.0);
+    let chosen = beyond.gt_(t.num(0.0)).then(up, beyond.lt_(t.num(0.0)).then(near, t.round()));
+    close.then(chosen, t.round())
+}
+
 /// Tensors of numbers as strings.
 pub(super) fn written(cx: &mut Cx, x: &Operand) -> OpResult<TensorId> {
-    match x.dtype {
-        DType::F64 => unsupported("strings of double precision"),
-        t if t.is_float() => written_floats(cx, x),
-        _ => Ok(written_integers(cx, x)),
-    }
+    if x.dtype.is_float() { written_floats(cx, x) } else { Ok(written_integers(cx, x)) }
 }
 
 fn written_integers(cx: &mut Cx, x: &Operand) -> TensorId {
@@ -85,10 +134,11 @@ const DIGITS: i64 = 8;
 
 fn written_floats(cx: &mut Cx, x: &Operand) -> OpResult<TensorId> {
     let shape = x.shape.clone();
-    let powers = powers(cx);
+    let (powers, rests) = (powers(cx), rests(cx));
     let size = |i: &[Int]| x.at(i).to(DType::F64).abs();
     // The power of ten of the first digit: how many are at most as large, from the least number that there is.
-    let (least, most) = (-46, 38);
+    let double = x.dtype == DType::F64;
+    let (least, most) = if double { (-324, 308) } else { (-46, 38) };
     let count = cx.reduce(ReduceKind::Sum, DType::I64, shape.clone(), &[Int::new(most - least + 1)], |i, r| {
         let power = scaled(&powers, expr::constant_f64(DType::F64, 1.0), expr::int(r[0] + least));
         size(i).ge_(power).to(DType::I64)
@@ -97,7 +147,7 @@ fn written_floats(cx: &mut Cx, x: &Operand) -> OpResult<TensorId> {
     let first = |i: &[Int]| count.at(i) + int(least - 1);
     let limit = 10i64.pow(DIGITS as u32);
     let rounded = cx.map(DType::I64, shape.clone(), |i| {
-        scaled(&powers, size(i), int(DIGITS - 1) - first(i)).round().to(DType::I64)
+        scaled_and_rounded(&powers, &rests, size(i), int(DIGITS - 1) - first(i)).to(DType::I64)
     });
     let rounded = Operand::of(cx, rounded);
     // Nines that were rounded up are a one further left.
@@ -117,7 +167,7 @@ fn written_floats(cx: &mut Cx, x: &Operand) -> OpResult<TensorId> {
     let letter = |word: &[u8], k: Expr| {
         word.iter().enumerate().fold(int(0), |rest, (n, c)| k.eq_(int(n as i64)).then(byte(*c), rest))
     };
-    Ok(made(cx, &shape, Int::new(14), |i, k| {
+    Ok(made(cx, &shape, Int::new(if double { 15 } else { 14 }), |i, k| {
         let v = x.at(i);
         let bits = expr::bitcast(DType::I32, v.to(DType::F32));
         let minus = bits.lt_(bits.num(0.0));
@@ -135,14 +185,18 @@ fn written_floats(cx: &mut Cx, x: &Operand) -> OpResult<TensorId> {
         // 0.012.
         let small = k.eq_(int(1)).then(dot, digit(k - int(1) + p));
         let small = k.lt_(n - p + int(1)).then(small, int(0));
-        // 1.2e+10: what is behind the digits is `e`, a sign and two digits.
+        // 1.2e+10: what is behind the digits is `e`, a sign and two or three digits.
         let behind = k - n - n.gt_(int(1)).to(DType::I64);
         let size = p.lt_(int(0)).then(int(0) - p, p);
-        let tail = behind
-            .eq_(int(0))
-            .then(byte(b'e'), behind.eq_(int(1)).then(p.lt_(int(0)).then(byte(b'-'), byte(b'+')), int(0)));
-        let tail = behind.eq_(int(2)).then(size / int(10) + byte(b'0'), tail);
-        let tail = behind.eq_(int(3)).then(size - size / int(10) * int(10) + byte(b'0'), tail);
+        let places = size.ge_(int(100)).then(int(3), int(2));
+        let sign = p.lt_(int(0)).then(byte(b'-'), byte(b'+'));
+        let tail = behind.eq_(int(0)).then(byte(b'e'), behind.eq_(int(1)).then(sign, int(0)));
+        let tail = [1, 10, 100].iter().enumerate().fold(tail, |tail, (back, ten)| {
+            let left = size / int(*ten);
+            let digit = left - left / int(10) * int(10) + byte(b'0');
+            let here = behind.eq_(places + int(1 - back as i64)) & behind.ge_(int(2));
+            here.then(digit, tail)
+        });
         let head = k.eq_(int(0)).then(digit(k), k.eq_(int(1)).then(dot, digit(k - int(1))));
         let scientific = behind.lt_(int(0)).then(head, tail);
         let plain = p.lt_(int(0)).then(small, whole);
