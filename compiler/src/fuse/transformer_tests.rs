@@ -116,7 +116,7 @@ fn kernels(cx: &Cx, y: TensorId, sizes: &[i64]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_layer_of_a_vision_transformer_is_eight_kernels() {
+fn a_layer_of_a_vision_transformer_is_seven_kernels() {
     let mut cx = Cx::new();
     let (n, width, heads) = (19, 16, 2);
     let x = cx.input("x", F, vec![Int::new(1), Int::new(n), Int::new(width)]);
@@ -147,7 +147,8 @@ fn a_layer_of_a_vision_transformer_is_eight_kernels() {
     let y = op(&mut cx, "Add", 14, &[x, h]);
     // The oracle has no error function.
     let found = kernels(&cx, y, &[]);
-    assert_eq!(found, LAYER);
+    let (first, last) = (&LAYER[..6], &LAYER[7..]);
+    assert_eq!(found, [first, last].concat(), "GELU follows the sums");
 }
 
 #[test]
