@@ -306,8 +306,8 @@ impl Shared {
                 if left <= 0 {
                     break;
                 }
-                // Few calls in the beginning, small ones at the end.
-                let mut count = (left / 4).max(call.grain);
+                // Few calls: threads end together even so, for the last chunks are small.
+                let mut count = (left / 2).max(call.grain);
                 if count > ROUND {
                     count -= count % ROUND;
                 }

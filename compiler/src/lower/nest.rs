@@ -138,8 +138,10 @@ fn run_pieces(
         if tiled && whole {
             tiles = piece.vars.first().and_then(|v| v.extent()).map(|t| t * parts.unwrap_or(1));
         }
-        let mut run = Run { e: &mut e, cpu, tiled, start, parts, part: None };
+        let mut run = Run { e: &mut e, cpu, tiled, whole, start, parts, part: None, block: 1 };
         run.nest(&piece);
+        let block = run.block;
+        tiles = tiles.map(|n| n.ceil_div(block));
     }
     e.finish(tiles)
 }
@@ -204,12 +206,16 @@ struct Run<'e, 'a> {
     e: &'e mut Emit<'a>,
     cpu: &'e Cpu,
     tiled: bool,
+    /// There are no other pieces.
+    whole: bool,
     /// Work unit at which the first variable of this piece starts.
     start: Int,
     /// See [`parts_of_second`]; then a work unit is a value of the first variable and a part of the second one's range.
     parts: Option<i64>,
     /// Number of this unit's part.
     part: Option<Reg>,
+    /// Values of the first variable in a work unit.
+    block: i64,
 }
 
 /// Accumulators of a sum on processors without vectors.
@@ -353,6 +359,26 @@ impl Run<'_, '_> {
         }
     }
 
+    /// The lane counts that take any number of whole blocks and the end of `count` iterations.
+    fn steps_of_blocks(&self, lanes: u16, count: Option<i64>) -> Vec<u16> {
+        let block = self.block as u16;
+        let mut steps = vec![lanes];
+        let next = |last: u16, least: u16| (last > least).then(|| (last / 4).max(least));
+        while let Some(n) = steps.last().and_then(|last| next(*last, block)) {
+            steps.push(n);
+        }
+        match count.map(|n| (n % i64::from(block)) as u16) {
+            Some(0) => {}
+            Some(rest) if self.vector_bytes() > 16 => steps.push(rest),
+            _ => {
+                while let Some(n) = steps.last().and_then(|last| next(*last, 1)) {
+                    steps.push(if self.vector_bytes() > 16 { n } else { 1 });
+                }
+            }
+        }
+        steps
+    }
+
     fn outer(&mut self, nest: &Nest, depth: usize, lane: Option<(VarId, u16)>) {
         let Some(v) = nest.vars.get(depth).copied() else {
             self.stages(nest, lane.is_none());
@@ -366,6 +392,20 @@ impl Run<'_, '_> {
             let (from, to) = (self.e.b.sub(from, start), self.e.b.sub(to, start));
             if let Some(parts) = self.parts {
                 return self.outer_parts(nest, v, (from, to), parts, lane);
+            }
+            if let Some((_, lanes)) = lane.filter(|(lv, _)| *lv == v && self.whole) {
+                // Vectors lie along the units: these are whole vectors, whatever the share.
+                self.block = i64::from(lanes.min((self.vector_bytes() / 4).max(4) as u16));
+                let block = self.e.b.i64(self.block);
+                lo = self.e.b.mul(from, block);
+                let to = self.e.b.mul(to, block);
+                hi = self.e.b.min(hi, to);
+                for n in self.steps_of_blocks(lanes, extent.as_const()) {
+                    let whole = self.whole(lo, hi, n);
+                    self.body(nest, depth, v, (lo, whole), Some((v, n)));
+                    lo = whole;
+                }
+                return;
             }
             lo = self.e.b.max(lo, from);
             hi = self.e.b.min(hi, to);
