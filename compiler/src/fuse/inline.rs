@@ -134,8 +134,7 @@ fn goes(p: &Program, uses: &Uses, t: TensorId) -> bool {
                     } else {
                         reads.len() == 1
                             && once(&reads[0], vars.len())
-                            && (cheap
-                                || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
+                            && (cheap || Int::product(&tensor.shape).le(Int::product(&p.tensor(t).shape)) == Some(true))
                             && (!has_sum || identity(&reads[0], &p.tensor(t).shape))
                     }
             }
