@@ -8,6 +8,8 @@
 //! Constant factors are packed: they lie in the order in which the tiles read them. Others are read as they lie.
 
 mod after;
+#[cfg(test)]
+mod after_tests;
 mod ahead;
 mod cost;
 mod dot;

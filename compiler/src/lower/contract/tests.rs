@@ -48,7 +48,7 @@ fn decode(dtype: DType, b: &[u8]) -> Vec<f32> {
 }
 
 /// Processors of every kind of schedule.
-fn cpus() -> Vec<Cpu> {
+pub(super) fn cpus() -> Vec<Cpu> {
     ["x86-64-v3", "x86-64-v4", "icelake-server", "n100", "rpi4", "rv64gc"]
         .iter()
         .map(|n| lookup(n).unwrap_or_else(|| panic!("no preset {n}")))
@@ -64,7 +64,7 @@ fn value(i: Int, dims: &Dims) -> i64 {
 }
 
 /// Runs `kernel` in pieces and in one go; both must give the same.
-fn run(
+pub(super) fn run(
     program: &Program,
     kernel: &LoweredKernel,
     tensors: &dyn Fn(TensorId) -> Vec<f32>,
@@ -106,7 +106,7 @@ fn run(
 }
 
 /// Row-major position of an element.
-fn position(c: &Contraction) -> Int {
+pub(super) fn position(c: &Contraction) -> Int {
     flatten(&extents(&c.vars), &c.vars.iter().map(|v| Int::var(*v)).collect::<Vec<_>>())
 }
 
