@@ -9,15 +9,12 @@ fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
+/// Indices of both operands, for an element and a term.
+type Reads<'a> = &'a dyn Fn(&[Int], &[Int]) -> (Vec<Int>, Vec<Int>);
+
 /// A reduction of `sizes` elements over `terms`, whose operands `at` reads, and SiLU of its sums with a residual added after, in every
 /// schedule for every processor.
-fn check(
-    sizes: &[i64],
-    terms: &[i64],
-    image: &[i64],
-    weights: &[i64],
-    at: &dyn Fn(&[Int], &[Int]) -> (Vec<Int>, Vec<Int>),
-) {
+fn check(sizes: &[i64], terms: &[i64], image: &[i64], weights: &[i64], at: Reads<'_>) {
     let ints = |n: &[i64]| n.iter().map(|n| Int::new(*n)).collect::<Vec<Int>>();
     let count = |n: &[i64]| n.iter().product::<i64>() as usize;
     let mut cx = Cx::new();
