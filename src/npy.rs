@@ -1,7 +1,7 @@
 //! Arrays in memory and in `.npy` files.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use graphmend_cache_format::DType;
@@ -37,12 +37,16 @@ impl Array {
     }
 
     /// The elements as numbers, for printing and comparing.
-    pub fn numbers(&self) -> Box<dyn Iterator<Item = f64> + '_> {
+    pub fn numbers(&self) -> impl Iterator<Item = f64> + '_ {
+        self.bytes.chunks_exact(self.dtype.size()).map(|e| number(self.dtype, e))
+    }
+
+    /// Passes each element as a number to a function: a loop for each type, which takes a fraction of what [`Array::numbers`] does.
+    pub fn for_each_number(&self, mut see: impl FnMut(f64)) {
         let elements = self.bytes.chunks_exact(self.dtype.size());
         match self.dtype {
-            // Mostly these, and many: the summary of a run should not take longer than the run.
-            DType::F32 => Box::new(elements.filter_map(|e| Some(f64::from(f32::from_le_bytes(e.try_into().ok()?))))),
-            dtype => Box::new(elements.map(move |e| number(dtype, e))),
+            DType::F32 => elements.for_each(|e| see(number(DType::F32, e))),
+            dtype => elements.for_each(|e| see(number(dtype, e))),
         }
     }
 }
@@ -101,13 +105,13 @@ fn invalid(what: String) -> io::Error {
 
 /// Reads a file. NumPy has no bfloat16: such arrays are stored as two-byte voids (`V2`), as `ml_dtypes` does.
 pub fn read(path: impl AsRef<Path>) -> io::Result<Array> {
-    decode(&fs::read(path)?)
+    decode(fs::File::open(path)?)
 }
 
-/// Decodes the bytes of a file.
-pub fn decode(file: &[u8]) -> io::Result<Array> {
-    let (text, data) = split(file).ok_or_else(|| invalid("not a .npy file".into()))?;
-    let header = Header::parse(text)
+/// Reads an array of any format version; what follows it is not read.
+pub fn decode(mut file: impl Read) -> io::Result<Array> {
+    let text = header_text(&mut file)?;
+    let header = Header::parse(&text)
         .ok_or_else(|| invalid(format!("the .npy header is not understood: {}", text.trim_end())))?;
     let Header { descr, fortran, shape } = header;
     let (big, dtype) =
@@ -117,10 +121,13 @@ pub fn decode(file: &[u8]) -> io::Result<Array> {
         .iter()
         .try_fold(size, |a, &n| a.checked_mul(n))
         .ok_or_else(|| invalid("the array is too large".into()))?;
-    let data = data
-        .get(..total)
-        .ok_or_else(|| invalid(format!("the file ends after {} bytes of data, its shape makes {total}", data.len())))?;
-    let mut bytes = data.to_vec();
+    let mut bytes = Vec::new();
+    // What the header promises is provided at once only up to a limit, for the file may not hold it.
+    bytes.reserve_exact(total.min(AT_ONCE));
+    file.take(total as u64).read_to_end(&mut bytes)?;
+    if bytes.len() < total {
+        return Err(invalid(format!("the file ends after {} bytes of data, its shape makes {total}", bytes.len())));
+    }
     if big {
         bytes.chunks_exact_mut(size).for_each(<[u8]>::reverse);
     }
@@ -130,17 +137,23 @@ pub fn decode(file: &[u8]) -> io::Result<Array> {
     Ok(Array { dtype, shape, bytes })
 }
 
-/// The header's text and the data of a file of any format version.
-fn split(file: &[u8]) -> Option<(&str, &[u8])> {
-    let rest = file.strip_prefix(b"\x93NUMPY")?;
-    let (&[major, _minor], rest) = rest.split_first_chunk()?;
-    let (len, rest) = match major {
-        1 => rest.split_first_chunk().map(|(n, rest)| (u32::from(u16::from_le_bytes(*n)), rest))?,
-        2 | 3 => rest.split_first_chunk().map(|(n, rest)| (u32::from_le_bytes(*n), rest))?,
-        _ => return None,
+/// Bytes that a header alone can make us allocate.
+const AT_ONCE: usize = 1 << 26;
+
+/// The header's text, where the data begins.
+fn header_text(file: &mut impl Read) -> io::Result<String> {
+    let mut take = |n: u32| {
+        let mut bytes = Vec::new();
+        file.by_ref().take(u64::from(n)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 == u64::from(n) { Ok(bytes) } else { Err(invalid("not a .npy file".into())) }
     };
-    let (text, data) = rest.split_at_checked(len as usize)?;
-    Some((std::str::from_utf8(text).ok()?, data))
+    let len = match *take(8)? {
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _] => take(2)?,
+        [0x93, b'N', b'U', b'M', b'P', b'Y', 2 | 3, _] => take(4)?,
+        _ => return Err(invalid("not a .npy file".into())),
+    };
+    let len = len.iter().rev().fold(0, |n, &byte| n << 8 | u32::from(byte));
+    String::from_utf8(take(len)?).map_err(|_| invalid("not a .npy file".into()))
 }
 
 /// Whether a type description means big-endian, and the element type.
@@ -279,7 +292,7 @@ mod tests {
         let mut file = header(array);
         assert_eq!(file.len() % 64, 0);
         file.extend(&array.bytes);
-        decode(&file).unwrap()
+        decode(&file[..]).unwrap()
     }
 
     #[test]
@@ -303,21 +316,21 @@ mod tests {
     #[test]
     fn column_major_and_big_endian_arrays_become_row_major_and_little_endian() {
         let f = file("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }", &[1, 4, 2, 5, 3, 6]);
-        assert_eq!(decode(&f).unwrap().bytes, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(decode(&f[..]).unwrap().bytes, [1, 2, 3, 4, 5, 6]);
         let f = file("{'descr': '>i4', 'fortran_order': False, 'shape': (1,), }", &[0, 0, 1, 2]);
-        assert_eq!(decode(&f).unwrap().numbers().collect::<Vec<_>>(), [258.0]);
+        assert_eq!(decode(&f[..]).unwrap().numbers().collect::<Vec<_>>(), [258.0]);
     }
 
     #[test]
     fn files_that_are_no_arrays_of_numbers_are_refused() {
-        assert!(decode(b"").is_err());
-        assert!(decode(b"\x93NUMPY\x01\x00\xff\xff{").is_err());
+        assert!(decode(&b""[..]).is_err());
+        assert!(decode(&b"\x93NUMPY\x01\x00\xff\xff{"[..]).is_err());
         let short = file("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", &[0; 7]);
-        assert!(decode(&short).unwrap_err().to_string().contains("its shape makes 8"));
+        assert!(decode(&short[..]).unwrap_err().to_string().contains("its shape makes 8"));
         let complex = file("{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }", &[0; 8]);
-        assert!(decode(&complex).is_err());
+        assert!(decode(&complex[..]).is_err());
         let huge = file("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", &[]);
-        assert!(decode(&huge).unwrap_err().to_string().contains("too large"));
+        assert!(decode(&huge[..]).unwrap_err().to_string().contains("too large"));
         for dict in [
             "",
             "{",
@@ -326,7 +339,7 @@ mod tests {
             "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }",
             "{'shape': (-1,)}",
         ] {
-            assert!(decode(&file(dict, &[0; 64])).is_err(), "{dict}");
+            assert!(decode(&file(dict, &[0; 64])[..]).is_err(), "{dict}");
         }
     }
 
