@@ -4,8 +4,8 @@
 //! greatest score of the row, and the scores made of the sums of another contraction by whatever is elementwise: a scale, a
 //! cap, masks, conditions on indices. All of it becomes one unit, whose kernel never stores a whole row of scores.
 
-use super::Unit;
 use super::group::{Group, many};
+use super::{Contract, Unit};
 use crate::dtype::DType;
 use crate::kernel::ir::Cmp;
 use crate::lower::contract;
@@ -66,10 +66,11 @@ const MOST_NODES: usize = 400;
 
 /// Replaces contractions that are attentions, with all that they take in.
 pub(super) fn find(g: &Group<'_>, units: &mut BTreeMap<TensorId, Unit>) {
-    let sums: Vec<TensorId> =
-        units.iter().filter(|(_, u)| matches!(u, Unit::Contract { .. })).map(|(t, _)| *t).collect();
+    let sums: Vec<TensorId> = units.iter().filter(|(_, u)| matches!(u, Unit::Contract(_))).map(|(t, _)| *t).collect();
     for out in sums {
-        let Some(Unit::Contract { sum, out, epilogue, position }) = units.get(&out).cloned() else { continue };
+        let Some(Unit::Contract(Contract { sum, out, epilogue, position })) = units.get(&out).cloned() else {
+            continue;
+        };
         let Some((attention, taken)) = recognise(g, sum, out, epilogue, position) else { continue };
         for t in taken {
             units.remove(&t);

@@ -73,7 +73,7 @@ fn inputs(p: &Program, open: &BTreeMap<VarId, i64>) -> Vec<Array> {
 pub(super) fn units(f: &Fused) -> Vec<&'static str> {
     let each = f.steps.iter().filter_map(|s| match s {
         Step::Run(Unit::Attention(_)) => Some("attention"),
-        Step::Run(Unit::Contract { .. }) => Some("contraction"),
+        Step::Run(Unit::Contract(_)) => Some("contraction"),
         Step::Run(Unit::Nest(_)) => Some("nest"),
         Step::Run(_) => Some("other"),
         _ => None,

@@ -1,6 +1,6 @@
 //! Stored tensors to kernels.
 
-use super::{Fold, Nest, Stage, Step, Unit, uses::exprs};
+use super::{Contract, Fold, Nest, Stage, Step, Unit, uses::exprs};
 use crate::lower::contract;
 use crate::sym::{Atom, Int, VarId};
 use crate::te::cx::{index_of, reindex};
@@ -143,12 +143,12 @@ impl Group<'_> {
         let Def::Reduce { vars, .. } = &self.p.tensor(sum).def else { return None };
         let at = index_of(vars);
         let tensor = self.p.tensor(sum);
-        Some(Unit::Contract {
+        Some(Unit::Contract(Contract {
             sum,
             out: sum,
             epilogue: expr::load(sum, tensor.dtype, at.clone()),
             position: self.p.position(sum, &at),
-        })
+        }))
     }
 
     /// A map over a contraction's sums, element by element.
@@ -197,7 +197,7 @@ impl Group<'_> {
             }
             self.absorbed.insert(sum);
             let position = self.p.position(m, &moved);
-            return Some(Unit::Contract { sum, out: m, epilogue: e, position });
+            return Some(Unit::Contract(Contract { sum, out: m, epilogue: e, position }));
         }
         None
     }
@@ -385,7 +385,8 @@ pub(crate) fn reduction_nest(p: &Program, t: TensorId) -> Option<Nest> {
 }
 
 /// A nest that does what a contraction does, for shapes that no contraction schedule takes.
-pub fn as_nest(p: &Program, sum: TensorId, out: TensorId, epilogue: Expr, position: Int) -> Option<Nest> {
+pub fn as_nest(p: &Program, c: &Contract) -> Option<Nest> {
+    let Contract { sum, out, epilogue, position } = *c;
     let Def::Reduce { vars, rvars, kind, body } = &p.tensor(sum).def else { return None };
     Some(Nest {
         vars: many(vars),

@@ -361,9 +361,7 @@ fn kernels_are_named_after_what_they_compute() {
     let fused = fuse(cx.program);
     let cpu = graphmend_targets::lookup("rpi4").expect("a preset");
     let names = fused.steps.iter().filter_map(|s| match s {
-        Step::Run(u @ (Unit::Contract { .. } | Unit::Pieces(..))) => {
-            Some(lower_unit(&fused.program, &cpu, u).kernel.name)
-        }
+        Step::Run(u @ (Unit::Contract(_) | Unit::Pieces(..))) => Some(lower_unit(&fused.program, &cpu, u).kernel.name),
         _ => None,
     });
     assert_eq!(names.collect::<Vec<_>>(), ["first", "second", "second"]);

@@ -6,6 +6,7 @@
 //! 4. [`group`]: what is left becomes *units*, one kernel each: a contraction with what follows it (bias, activation,
 //!    residual, …), a nest of loops in which reductions and the maps over their results share the outer loops (a softmax
 //!    or a norm is one nest), an attention, or a hand-written kernel.
+//! 5. [`chain`]: a depthwise convolution and the 1×1 convolution that reads it become one unit, where the processor gains by it.
 
 mod affine;
 #[cfg(test)]
@@ -14,6 +15,7 @@ pub mod attention;
 #[cfg(test)]
 mod attention_tests;
 mod boxes;
+pub mod chain;
 mod codes;
 pub(crate) mod constants;
 pub mod group;
@@ -41,22 +43,38 @@ pub enum Unit {
     /// A nest of loops.
     Nest(Nest),
     /// A sum of products and what is done with each sum before it is stored.
-    Contract {
-        /// The sum: a `Reduce` that is never stored, unless it is `out`.
-        sum: TensorId,
-        /// The tensor that is stored.
-        out: TensorId,
-        /// Its element in terms of the sum's index variables, with a load of `sum` at them for the finished sum.
-        epilogue: Expr,
-        /// Row-major position of the element in the memory that holds `out`.
-        position: Int,
-    },
+    Contract(Contract),
+    /// Two of them, of which the second reads what the first makes line by line.
+    Chain(Box<Chain>),
     /// A softmax of products of queries and keys, and what is summed with it.
     Attention(Box<attention::Attention>),
     /// What an assembled tensor's lodgers do not hold.
     Pieces(TensorId, Vec<Piece>),
     /// A hand-written kernel with the tensors that it writes.
     Custom(Arc<Custom>, Vec<TensorId>),
+}
+
+/// A sum of products and what is done with each sum before it is stored.
+#[derive(Clone)]
+pub struct Contract {
+    /// The sum: a `Reduce` that is never stored, unless it is `out`.
+    pub sum: TensorId,
+    /// The tensor that is stored.
+    pub out: TensorId,
+    /// Its element in terms of the sum's index variables, with a load of `sum` at them for the finished sum.
+    pub epilogue: Expr,
+    /// Row-major position of the element in the memory that holds `out`.
+    pub position: Int,
+}
+
+/// Two contractions, of which the second reads what the first makes line by line: no more than some lines of that are ever
+/// in memory.
+#[derive(Clone)]
+pub struct Chain {
+    /// Its `out` is not stored.
+    pub first: Contract,
+    /// One factor of each of its products is an element of the first one's `out`.
+    pub second: Contract,
 }
 
 /// Loops over `vars`; within each iteration the stages run in order.

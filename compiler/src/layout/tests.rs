@@ -83,7 +83,7 @@ fn shape(f: &Fused, t: TensorId) -> Vec<i64> {
 /// Kernels of each kind: contractions, others.
 fn kernels(f: &Fused) -> (usize, usize) {
     let units = f.steps.iter().filter_map(|s| match s {
-        Step::Run(u) => Some(matches!(u, Unit::Contract { .. })),
+        Step::Run(u) => Some(matches!(u, Unit::Contract(_))),
         _ => None,
     });
     let (contractions, others): (Vec<bool>, Vec<bool>) = units.partition(|c| *c);

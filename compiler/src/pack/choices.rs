@@ -30,16 +30,16 @@ pub(super) struct Found(BTreeMap<String, (String, usize)>);
 impl Found {
     /// Lowers a unit with the schedule that is chosen for it.
     pub(super) fn lower(&mut self, p: &Program, cpu: &Cpu, u: &Unit, choices: &Choices) -> LoweredKernel {
-        let Unit::Contract { sum, position, epilogue, .. } = u else { return lower_unit(p, cpu, u) };
+        let Unit::Contract(of) = u else { return lower_unit(p, cpu, u) };
         let first = lower_unit(p, cpu, u);
-        let Some(c) = contract::recognise(p, *sum) else { return first };
-        let count = contract::choices(p, cpu, &c, *sum, *position, *epilogue);
+        let Some(c) = contract::recognise(p, of.sum) else { return first };
+        let count = contract::choices(p, cpu, &c, of);
         if count < 2 {
             return first;
         }
         let key = digest(&first.kernel, &format!("{cpu:?}"));
         let choice = choices.get(&key).copied().filter(|n| *n < count).unwrap_or(0);
-        let chosen = if choice == 0 { first } else { lower_contraction(p, cpu, u, choice).unwrap_or(first) };
+        let chosen = if choice == 0 { first } else { lower_contraction(p, cpu, of, choice).unwrap_or(first) };
         self.0.insert(digest(&chosen.kernel, ""), (key, count));
         chosen
     }

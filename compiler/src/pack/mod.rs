@@ -218,7 +218,8 @@ fn stages(mut module: Module, model_id: [u8; 32], options: &Options, progress: P
     quantize::rewrite(&mut program);
     layout::arrange(&mut program, options.layout, cpu);
     progress("fusing", 0, nodes);
-    let fused = fuse::fuse(program);
+    let mut fused = fuse::fuse(program);
+    fuse::chain::find(&mut fused, &|p, chain| lower::contract::chain::pays(p, cpu, chain));
     emit(Emit::Fused, &|| te::text::program(&fused.program, &|t| fused.stored.contains(&t)));
     let mut found = Found::default();
     let planned = match &options.choices {
@@ -306,21 +307,19 @@ pub(crate) fn lower_unit(p: &Program, cpu: &Cpu, u: &Unit) -> LoweredKernel {
         Unit::Attention(a) => lower::attention::lower(p, cpu, &unit_name(p, u), a),
         Unit::Custom(c, outputs) => lower::custom::lower(p, c, outputs),
         Unit::Pieces(t, pieces) => lower::nest::lower_pieces(p, cpu, &unit_name(p, u), *t, pieces),
-        Unit::Contract { sum, out, epilogue, position } => {
-            match (lower_contraction(p, cpu, u, 0), fuse::group::as_nest(p, *sum, *out, *epilogue, *position)) {
-                (Some(k), _) => k,
-                (None, Some(n)) => lower::nest::lower(p, cpu, &unit_name(p, u), &n),
-                (None, None) => unreachable!("a contraction is a reduction"),
-            }
-        }
+        Unit::Chain(c) => lower::contract::chain::lower(p, cpu, &unit_name(p, u), c),
+        Unit::Contract(c) => match (lower_contraction(p, cpu, c, 0), fuse::group::as_nest(p, c)) {
+            (Some(k), _) => k,
+            (None, Some(n)) => lower::nest::lower(p, cpu, &unit_name(p, u), &n),
+            (None, None) => unreachable!("a contraction is a reduction"),
+        },
     }
 }
 
-/// Lowers a contraction with the schedule of a number; nothing for another unit, or where there is none.
-fn lower_contraction(p: &Program, cpu: &Cpu, u: &Unit, choice: usize) -> Option<LoweredKernel> {
-    let Unit::Contract { sum, out, epilogue, position } = u else { return None };
-    let c = lower::contract::recognise(p, *sum)?;
-    lower::contract::lower(p, cpu, &c, *sum, *out, *position, *epilogue, choice)
+/// Lowers a contraction with the schedule of a number; nothing where there is none.
+fn lower_contraction(p: &Program, cpu: &Cpu, of: &fuse::Contract, choice: usize) -> Option<LoweredKernel> {
+    let c = lower::contract::recognise(p, of.sum)?;
+    lower::contract::lower(p, cpu, &c, of, choice)
 }
 
 /// Names a kernel after the nodes that it computes.
@@ -338,8 +337,14 @@ fn unit_name(p: &Program, u: &Unit) -> String {
             names.dedup();
             names.join("+")
         }
-        Unit::Contract { sum, out, .. } if sum != out => format!("{}+{}", name(*sum), name(*out)),
-        Unit::Contract { sum, .. } => name(*sum),
+        Unit::Contract(c) if c.sum != c.out => format!("{}+{}", name(c.sum), name(c.out)),
+        Unit::Contract(c) => name(c.sum),
+        Unit::Chain(c) => {
+            let mut names: Vec<String> =
+                [&c.first, &c.second].iter().flat_map(|c| [name(c.sum), name(c.out)]).collect();
+            names.dedup();
+            names.join("+")
+        }
         Unit::Attention(a) => {
             let mut names: Vec<String> = [a.product, a.total, a.sum, a.out].into_iter().map(name).collect();
             names.dedup();

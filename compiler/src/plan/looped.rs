@@ -102,7 +102,8 @@ impl InnerVars {
 pub(super) fn written_by(p: &Program, u: &Unit) -> Vec<TensorId> {
     match u {
         Unit::Nest(n) => n.stages.iter().filter_map(Stage::stored).map(|t| p.memory(t)).collect(),
-        Unit::Contract { out, .. } => vec![p.memory(*out)],
+        Unit::Contract(c) => vec![p.memory(c.out)],
+        Unit::Chain(c) => vec![p.memory(c.second.out)],
         Unit::Attention(a) => vec![p.memory(a.out)],
         Unit::Pieces(t, _) => vec![p.memory(*t)],
         Unit::Custom(_, outs) => outs.clone(),

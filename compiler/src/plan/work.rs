@@ -2,7 +2,7 @@
 
 use super::bytes;
 use crate::fuse::attention::Attention;
-use crate::fuse::{Fold, Nest, Stage, Unit};
+use crate::fuse::{Contract, Fold, Nest, Stage, Unit};
 use crate::kernel::ir::Access;
 use crate::lower::contract::{Contraction, recognise};
 use crate::lower::{Binding, LoweredKernel};
@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 /// The work of a unit that runs as `k`, called by instruction `step`.
 pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
     let ops = match u {
-        Unit::Contract { sum, epilogue, .. } => contract_ops(p, *sum, *epilogue),
+        Unit::Contract(c) => contract_ops(p, c),
+        Unit::Chain(c) => contract_ops(p, &c.first).zip(contract_ops(p, &c.second)).map(|(a, b)| a + b),
         Unit::Nest(n) => Some(nest_ops(n)),
         Unit::Attention(a) => Some(attention_ops(a)),
         Unit::Pieces(_, pieces) => {
@@ -49,7 +50,8 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
                 let elements = pieces.iter().fold(Int::new(0), |sum, piece| sum + extent(&piece.vars));
                 formula(p, elements * p.tensor(*t).dtype.size())
             }
-            Unit::Contract { out, .. } => formula(p, bytes(p, *out)),
+            Unit::Contract(c) => formula(p, bytes(p, c.out)),
+            Unit::Chain(c) => formula(p, bytes(p, c.second.out)),
             Unit::Attention(a) => formula(p, bytes(p, a.out)),
             Unit::Nest(n) => {
                 let stored: BTreeSet<TensorId> = n.stages.iter().filter_map(Stage::stored).collect();
@@ -64,7 +66,8 @@ pub(super) fn of(p: &Program, u: &Unit, k: &LoweredKernel, step: u32) -> Work {
 /// The model's nodes that the tensors of a unit come from.
 fn nodes(p: &Program, u: &Unit) -> Vec<String> {
     let tensors: Vec<TensorId> = match u {
-        Unit::Contract { sum, out, .. } => vec![*sum, *out],
+        Unit::Contract(c) => vec![c.sum, c.out],
+        Unit::Chain(c) => [&c.first, &c.second].into_iter().flat_map(|c| [c.sum, c.out]).collect(),
         Unit::Nest(n) => n.stages.iter().map(|(Stage::Reduce { id, .. } | Stage::Store { id, .. })| *id).collect(),
         Unit::Attention(a) => vec![a.product, a.total, a.sum, a.out],
         Unit::Pieces(t, _) => vec![*t],
@@ -82,7 +85,8 @@ fn nodes(p: &Program, u: &Unit) -> Vec<String> {
 
 fn class(p: &Program, u: &Unit) -> &'static str {
     match u {
-        Unit::Contract { sum, .. } => recognise(p, *sum).map_or("reduction", |c| contraction_class(&c)),
+        Unit::Contract(c) => recognise(p, c.sum).map_or("reduction", |c| contraction_class(&c)),
+        Unit::Chain(_) => "depthwise separable convolution",
         Unit::Nest(n) => {
             if n.stages.iter().any(|s| matches!(s, Stage::Reduce { .. })) {
                 return "reduction";
@@ -124,9 +128,9 @@ fn count(e: Expr) -> i64 {
 }
 
 /// Two for each product, whatever is done with the factors, and the operations on each sum.
-fn contract_ops(p: &Program, sum: TensorId, epilogue: Expr) -> Option<Int> {
-    let c = recognise(p, sum)?;
-    Some(extent(&c.vars) * (extent(&c.rvars) * 2 + count(epilogue)))
+fn contract_ops(p: &Program, of: &Contract) -> Option<Int> {
+    let c = recognise(p, of.sum)?;
+    Some(extent(&c.vars) * (extent(&c.rvars) * 2 + count(of.epilogue)))
 }
 
 /// Both products, the score, and of the softmax a subtraction, an exponential and the sum; all of them, also where keys are

@@ -80,9 +80,10 @@ impl Sel<'_> {
         Ok(Mem { base: Base::Reg(base), index, disp, broadcast: false })
     }
 
-    /// May what lies in this buffer be read later in the same block?
-    pub(super) fn steady(&self, buf: Buf) -> bool {
-        self.kernel.bufs[buf.0 as usize].access == Access::Read
+    /// May what a load of `reg` reads from this buffer be read later in the same block?
+    pub(super) fn steady(&self, reg: Reg, buf: Buf) -> bool {
+        let block = self.facts.places[reg.0 as usize].block;
+        self.kernel.bufs[buf.0 as usize].access == Access::Read || !self.facts.written.contains(&(block, buf))
     }
 
     /// Is the register of this index one that changes (that of a variable)?

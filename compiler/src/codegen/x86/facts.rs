@@ -4,7 +4,7 @@
 use crate::dtype::DType;
 use crate::kernel::ir::{BinOp, Buf, Kernel, Op, Reg, Stmt, Var};
 use crate::kernel::types::operands;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A block of statements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,8 @@ pub(super) struct Facts<'k> {
     pub(super) fused: Vec<bool>,
     /// Buffers to which a register is added once, where it is defined, for loads in loops deeper inside.
     pub(super) pointers: HashMap<Reg, Vec<Buf>>,
+    /// Blocks with the buffers that are written in them or in blocks inside of them.
+    pub(super) written: HashSet<(u32, Buf)>,
 }
 
 impl<'k> Facts<'k> {
@@ -59,6 +61,7 @@ impl<'k> Facts<'k> {
             into: vec![None; regs],
             fused: vec![false; regs],
             pointers: HashMap::new(),
+            written: HashSet::new(),
         };
         let mut blocks = 0;
         facts.block(&kernel.body, Place { block: 0, depth: 0 }, &mut blocks, None);
@@ -102,6 +105,7 @@ impl<'k> Facts<'k> {
                 Stmt::Set(_, reg) => self.use_of(*reg, place.block, false),
                 Stmt::Store { buf, index, value, .. } => {
                     self.bufs[buf.0 as usize] = true;
+                    self.written.insert((place.block, *buf));
                     self.use_of(*index, place.block, false);
                     self.use_of(*value, place.block, false);
                 }
@@ -115,22 +119,36 @@ impl<'k> Facts<'k> {
                     self.use_of(*hi, inside.block, false);
                     self.places[ivar.0 as usize] = inside;
                     self.block(body, inside, blocks, None);
+                    self.written_inside(place, inside);
                 }
                 Stmt::If { cond, then, other } => {
                     self.use_of(*cond, place.block, false);
                     let first = inner(blocks, 0);
                     self.block(then, first, blocks, None);
+                    self.written_inside(place, first);
                     let second = inner(blocks, 0);
                     self.block(other, second, blocks, None);
+                    self.written_inside(place, second);
                 }
                 Stmt::While { head, cond, body } => {
                     let first = inner(blocks, 1);
                     self.block(head, first, blocks, Some(*cond));
+                    self.written_inside(place, first);
                     self.use_of(*cond, first.block, false);
                     let second = inner(blocks, 0);
                     self.block(body, Place { depth: first.depth, ..second }, blocks, None);
+                    self.written_inside(place, second);
                 }
                 Stmt::Return(_) => {}
+            }
+        }
+    }
+
+    /// What is written in `inner` is written in the block around it.
+    fn written_inside(&mut self, around: Place, inner: Place) {
+        for buf in (0..self.bufs.len() as u32).map(Buf) {
+            if self.written.contains(&(inner.block, buf)) {
+                self.written.insert((around.block, buf));
             }
         }
     }

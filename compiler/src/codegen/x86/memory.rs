@@ -23,7 +23,7 @@ impl Sel<'_> {
         let ty = Type::vector(dtype.compute(), lanes);
         let mem = self.address(buf, index, disp, i64::from(lanes) * dtype.size() as i64)?;
         let plain = dtype == ty.elem && (dtype.is_float() || matches!(dtype, DType::I32 | DType::U32));
-        if plain && self.steady(buf) && self.movable(&mem) && self.reads_later(reg, ty) {
+        if plain && self.steady(reg, buf) && self.movable(&mem) && self.reads_later(reg, ty) {
             return Ok(Val { mem: Some(mem), ..self.value(ty, vec![]) });
         }
         if lanes == 1 {
@@ -57,7 +57,7 @@ impl Sel<'_> {
     pub(super) fn words(&mut self, reg: Reg, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Res<Val> {
         let ty = Type::vector(DType::U32, lanes);
         let mem = self.address(buf, index, disp, 4 * i64::from(lanes))?;
-        if self.steady(buf) && self.movable(&mem) && self.reads_later(reg, ty) {
+        if self.steady(reg, buf) && self.movable(&mem) && self.reads_later(reg, ty) {
             return Ok(Val { mem: Some(mem), ..self.value(ty, vec![]) });
         }
         if lanes == 1 {

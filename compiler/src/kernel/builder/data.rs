@@ -247,14 +247,27 @@ impl Builder {
     pub fn load(&mut self, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Reg {
         self.check(&Op::Load { buf, index, disp, lanes });
         let (index, disp) = self.split_index(index, disp);
-        self.here(Op::Load { buf, index, disp, lanes }, self.is_read_only(buf))
+        self.loaded(buf, Op::Load { buf, index, disp, lanes })
     }
 
     /// Loads `lanes` groups of four bytes from element `index + disp` of a buffer of bytes on.
     pub fn words(&mut self, buf: Buf, index: Reg, disp: i64, lanes: u16) -> Reg {
         self.check(&Op::Words { buf, index, disp, lanes });
         let (index, disp) = self.split_index(index, disp);
-        self.here(Op::Words { buf, index, disp, lanes }, self.is_read_only(buf))
+        self.loaded(buf, Op::Words { buf, index, disp, lanes })
+    }
+
+    /// A load, shared with an equal one before it if nothing was written to the buffer between them.
+    fn loaded(&mut self, buf: Buf, op: Op) -> Reg {
+        if self.is_read_only(buf) {
+            return self.here(op, true);
+        }
+        if let Some(reg) = self.scopes.last().and_then(|scope| scope.loaded.get(&op)) {
+            return *reg;
+        }
+        let reg = self.here(op.clone(), false);
+        self.scopes.last_mut().map(|scope| scope.loaded.insert(op, reg));
+        reg
     }
 
     /// Stores all lanes of `value` from element `index + disp` on. Constants in `index` move into `disp`.
@@ -267,6 +280,8 @@ impl Builder {
             panic!("kernel {}: store at an index of type {}", self.name, self.ty(index));
         }
         let (index, disp) = self.split_index(index, disp);
+        let other = |op: &Op| !matches!(op, Op::Load { buf: from, .. } | Op::Words { buf: from, .. } if *from == buf);
+        self.scopes.iter_mut().for_each(|scope| scope.loaded.retain(|op, _| other(op)));
         self.push(Stmt::Store { buf, index, disp, value });
     }
 

@@ -55,6 +55,9 @@ struct Scope {
     kind: Kind,
     stmts: Vec<Stmt>,
     values: HashMap<Op, Reg>,
+    /// What was loaded from buffers that the kernel writes, since they were last written: known in this block alone, for one inside
+    /// may run again after it has written.
+    loaded: HashMap<Op, Reg>,
 }
 
 /// Which statement an open block belongs to.
@@ -311,7 +314,7 @@ impl Builder {
     fn open(&mut self, kind: Kind) {
         let id = self.next_scope;
         self.next_scope += 1;
-        self.scopes.push(Scope { id, kind, stmts: Vec::new(), values: HashMap::new() });
+        self.scopes.push(Scope { id, kind, stmts: Vec::new(), values: HashMap::new(), loaded: HashMap::new() });
     }
 
     fn is_read_only(&self, buf: Buf) -> bool {

@@ -4,6 +4,7 @@ use super::Contraction;
 use super::few_bits::FewBits;
 use super::source::{self, Source};
 use crate::dtype::DType;
+use crate::fuse::Contract;
 use crate::lower::emit;
 use crate::sym::{Int, VarId, free_vars, linear_in, reads_data, subst};
 use crate::te::cx::flatten;
@@ -44,6 +45,8 @@ pub(super) struct Form {
     pub laid: Option<usize>,
     /// Weights of few bits.
     pub few: Option<FewBits>,
+    /// An index that is joined to no other.
+    apart: Option<VarId>,
 }
 
 /// The innermost reduced index counts groups of four terms, the last of which may have fewer; see [`Form::by_fours`].
@@ -89,9 +92,10 @@ fn affine(flat: Int, vars: &[VarId]) -> bool {
 }
 
 impl Form {
-    /// The form of `c` with `epilogue` as the element stored; `None` if an index is not affine or not proved to be in range.
-    /// `out` is the position of the element stored.
-    pub(super) fn of(program: &Program, c: &Contraction, sum: TensorId, out: Int, epilogue: Expr) -> Option<Form> {
+    /// The form of `c`, which is the sum of `of`, with index `apart` joined to no other; `None` if an index is not affine or not
+    /// proved to be in range.
+    pub(super) fn of(program: &Program, c: &Contraction, of: &Contract, apart: Option<VarId>) -> Option<Form> {
+        let Contract { sum, position: out, epilogue, .. } = *of;
         let index: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
         let space: Vec<Int> = c.vars.iter().map(|v| extent(*v)).collect();
         let flat = flatten(&space, &index);
@@ -112,6 +116,7 @@ impl Form {
             fours: None,
             laid: None,
             few: None,
+            apart,
         };
         if c.dtype == DType::I32 {
             let most = |t: TensorId| if program.tensor(t).dtype == DType::U8 { 255 } else { 128 };
@@ -250,6 +255,7 @@ impl Form {
     /// Joins two adjacent indices that every position goes through as through one; false when there are none.
     fn join_some(&mut self, sum: TensorId) -> bool {
         let mut others = vec![self.ops[0].flat, self.ops[1].flat, self.out];
+        others.extend(self.apart.map(Int::var));
         for e in expr::nodes(self.epilogue) {
             match e.node() {
                 Node::Int(i) => others.push(i),

@@ -11,6 +11,7 @@ mod after;
 #[cfg(test)]
 mod after_tests;
 mod ahead;
+pub(crate) mod chain;
 mod cost;
 mod dot;
 mod few_bits;
@@ -33,10 +34,12 @@ mod winograd;
 use super::LoweredKernel;
 use super::emit::Emit;
 use crate::dtype::DType;
-use crate::kernel::ir::{Access, Dot};
+use crate::fuse::Contract;
+use crate::kernel::ir::{Access, Buf, Dot};
 use crate::sym::{Int, VarId};
 use crate::te::cx::flatten;
 use crate::te::{Def, Expr, Func2, Node, Program, ReduceKind, TensorId};
+use after::Pass;
 use form::{Form, Operand, extent, varies};
 use operand::Stream;
 use schedule::Schedule;
@@ -79,8 +82,9 @@ pub fn reads_codes(program: &Program, t: TensorId) -> bool {
     let Some(c) = recognise(program, t) else { return false };
     let at: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
     let position = flatten(&extents(&c.vars), &at);
-    let sum = crate::te::expr::load(t, c.dtype, at);
-    Form::of(program, &c, t, position, sum).is_some_and(|form| form.few.is_some())
+    let epilogue = crate::te::expr::load(t, c.dtype, at);
+    let alone = Contract { sum: t, out: t, epilogue, position };
+    Form::of(program, &c, &alone, None).is_some_and(|form| form.few.is_some())
 }
 
 /// A factor of a sum of type `sum`: an element of a float tensor, or a byte for sums in 32-bit integers.
@@ -98,23 +102,19 @@ fn factor(program: &Program, e: Expr, sum: DType) -> Option<(TensorId, Vec<Int>)
     fits.then_some((t, index))
 }
 
-/// Lowers `c`, whose sum is tensor `sum`, with what follows: the element at row-major `position` of the memory of `out` is
-/// `epilogue`, both in terms of `c.vars`, where a load of `sum` at `c.vars` stands for the finished sum.
+/// Lowers `c`, which is the sum of `of`, with what follows it.
 /// `None` if no register tile suits it, as where there is nothing to sum up.
 ///
 /// `choice` is the number of one of the [`choices`] of schedules: 0 is the one that the estimates take for the fastest.
-#[allow(clippy::too_many_arguments, reason = "all of them say what is computed")]
 pub fn lower(
     program: &Program,
     cpu: &graphmend_targets::Cpu,
     c: &Contraction,
-    sum: TensorId,
-    out: TensorId,
-    position: Int,
-    epilogue: Expr,
+    of: &Contract,
     choice: usize,
 ) -> Option<LoweredKernel> {
-    let (form, target) = form_of(program, cpu, c, sum, position, epilogue)?;
+    let (form, target) = form_of(program, cpu, c, of, None)?;
+    let (sum, out) = (of.sum, of.out);
     let found = schedules(&form, &target, program, sum);
     match found.into_iter().nth(choice)? {
         How::Filtered(plan) => winograd::generate(program, &form, &plan, sum, out),
@@ -123,16 +123,8 @@ pub fn lower(
 }
 
 /// How many schedules there are to choose from.
-pub fn choices(
-    program: &Program,
-    cpu: &graphmend_targets::Cpu,
-    c: &Contraction,
-    sum: TensorId,
-    position: Int,
-    epilogue: Expr,
-) -> usize {
-    form_of(program, cpu, c, sum, position, epilogue)
-        .map_or(0, |(form, target)| schedules(&form, &target, program, sum).len())
+pub fn choices(program: &Program, cpu: &graphmend_targets::Cpu, c: &Contraction, of: &Contract) -> usize {
+    form_of(program, cpu, c, of, None).map_or(0, |(form, target)| schedules(&form, &target, program, of.sum).len())
 }
 
 /// A way to compute a contraction.
@@ -200,20 +192,19 @@ fn distinct(mut all: Vec<(f64, Schedule)>) -> Vec<(f64, Schedule)> {
     all
 }
 
-/// What is computed, for which processor; nothing where there are no tiles for it.
+/// What is computed, for which processor, with index `apart` joined to no other; nothing where there are no tiles for it.
 fn form_of(
     program: &Program,
     cpu: &graphmend_targets::Cpu,
     c: &Contraction,
-    sum: TensorId,
-    position: Int,
-    epilogue: Expr,
+    of: &Contract,
+    apart: Option<VarId>,
 ) -> Option<(Form, Target)> {
     // Of nothing there are no tiles.
     if extents(&c.vars).iter().chain(&extents(&c.rvars)).any(|n| n.as_const() == Some(0)) {
         return None;
     }
-    let form = Form::of(program, c, sum, position, epilogue)?;
+    let form = Form::of(program, c, of, apart)?;
     Some((form, Target::of(cpu, c.dtype, crate::codegen::vector_bits(cpu.into()))))
 }
 
@@ -233,6 +224,21 @@ fn generate(
     let mut e = Emit::new(program, node, true);
     let passes = after::passes(program, form, sum, out);
     let out = e.tensor_buf(out, Access::Write);
+    let mut generator = generator(e, form, target, s, sum, out, None);
+    let units = generator.run(passes);
+    Some(generator.e.finish(Some(units)))
+}
+
+/// What generates the tiles of a schedule, whose results go to `out`. A tensor that lies in work space is `held` there.
+fn generator<'a>(
+    mut e: Emit<'a>,
+    form: &'a Form,
+    target: Target,
+    s: Schedule,
+    sum: TensorId,
+    out: Buf,
+    held: Option<(TensorId, Buf)>,
+) -> Gen<'a> {
     let (v, b) = (&form.ops[s.vec], &form.ops[1 - s.vec]);
     let outside: Vec<VarId> = s.batch.iter().chain(&s.outer).copied().collect();
     let (lanes, width) = (s.lanes, s.nv as i64 * i64::from(s.lanes));
@@ -240,21 +246,19 @@ fn generate(
     let coded =
         form.few.as_ref().and_then(|few| Some(Stream::Coded(few.clone(), few.pack(&mut e, form, width, lanes)?)));
     let v = coded.unwrap_or_else(|| {
-        stream(&mut e, v, form.laid == Some(s.vec), fours, &outside, &|source, batch| {
+        stream(&mut e, v, form.laid == Some(s.vec), fours, held, &outside, &|source, batch| {
             let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, s.vec)) };
             if s.dot { None } else { pack::columns(source, batch, s.n, &terms, width, lanes) }
         })
     });
     // An operand with its own value for each column is loaded as it lies.
     let own = s.dot || s.n.is_some_and(|n| varies(b.flat, n));
-    let b = stream(&mut e, b, form.laid == Some(1 - s.vec), fours, &outside, &|source, batch| {
+    let b = stream(&mut e, b, form.laid == Some(1 - s.vec), fours, held, &outside, &|source, batch| {
         let terms = pack::Terms { ks: &form.ks, fours: form.fours.as_ref().map(|f| (f, 1 - s.vec)) };
         if own { None } else { pack::rows(source, batch, &s.m, &terms, s.mr as i64) }
     });
     let places = Default::default();
-    let mut generator = Gen { e, form, s, target, v, b, sum, out, places, stage: None, tiles: 0, pass: passes[0] };
-    let units = generator.run(passes);
-    Some(generator.e.finish(Some(units)))
+    Gen { e, form, s, target, v, b, sum, out, places, stage: None, tiles: 0, pass: Pass::Whole }
 }
 
 /// How the kernel reads an operand: packed where it is constant; as it is `laid` out.
@@ -263,6 +267,7 @@ fn stream(
     op: &Operand,
     laid: bool,
     fours: bool,
+    held: Option<(TensorId, Buf)>,
     outside: &[VarId],
     pack: &dyn Fn(&source::Source, &[VarId]) -> Option<pack::Packed>,
 ) -> Stream {
@@ -276,5 +281,8 @@ fn stream(
         let dtype = if fours { DType::U32 } else { op.dtype.compute() };
         return Stream::Packed { buf: e.packed_buf(dtype, Arc::new(packed.bytes)), batch };
     }
-    Stream::Direct(e.tensor_buf(op.tensor, Access::Read))
+    match held {
+        Some((t, buf)) if t == op.tensor => Stream::Direct(buf),
+        _ => Stream::Direct(e.tensor_buf(op.tensor, Access::Read)),
+    }
 }

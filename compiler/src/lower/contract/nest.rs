@@ -10,7 +10,7 @@ use crate::sym::{Int, VarId};
 
 /// A loop around the tiles, outermost first.
 #[derive(Clone, Copy, Debug)]
-enum Level {
+pub(super) enum Level {
     /// One axis.
     Axis(VarId),
     /// Rows, in blocks of this many.
@@ -27,12 +27,13 @@ const UNITS: i64 = 256;
 const PARTS: i64 = 4;
 
 /// The loops around the tiles.
-struct Nest {
-    levels: Vec<Level>,
+pub(super) struct Nest {
+    /// Outermost first.
+    pub levels: Vec<Level>,
     /// How many of them from the outside are spread over work units.
-    spread: usize,
+    pub spread: usize,
     /// Instead, the rows of a call are a block inside of all loops, counted in this many: each call goes through all panels.
-    rows: Option<i64>,
+    pub rows: Option<i64>,
 }
 
 impl Gen<'_> {
@@ -174,7 +175,14 @@ impl Gen<'_> {
     }
 
     /// Opens level `k`; `rows` and `columns` are their blocks once they are chosen.
-    fn level(&mut self, nest: &Nest, k: usize, at: &[Reg], rows: Option<(Reg, Reg)>, columns: Option<(Reg, Reg)>) {
+    pub(super) fn level(
+        &mut self,
+        nest: &Nest,
+        k: usize,
+        at: &[Reg],
+        rows: Option<(Reg, Reg)>,
+        columns: Option<(Reg, Reg)>,
+    ) {
         let Some(level) = nest.levels.get(k).copied() else {
             let (Some(rows), Some((first, end))) = (rows, columns) else { unreachable!("each nest has both") };
             return self.columns(first, end, rows);
