@@ -109,7 +109,7 @@ fn plan(program: &Program, cpu: &Cpu, chain: &Chain) -> Option<Plan> {
         && lines >= LINES
         && extent(second_line).as_const() == Some(lines);
     let block = block.min(most).min(lines);
-    if std::env::var("CHD").is_ok() { eprintln!("{} all {all} block {block} lines {lines} line {line} first {:?} second {:?} pays {} {}", program.tensor(between).node, first.1, s, super::stage::pays(&first.0,&target,&first.1), super::stage::pays(&form,&target,&s)); }
+
     all.then_some(Plan { first, second: (form, s), target, operand, lines, line, block })
 }
 
