@@ -40,6 +40,8 @@ mod session;
 mod spread;
 mod state;
 mod tensor;
+#[cfg(feature = "std")]
+mod trial;
 mod window;
 
 pub use error::Error;

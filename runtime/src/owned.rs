@@ -134,6 +134,8 @@ pub struct OwnedSession<'m> {
     step_limit: u64,
     #[cfg(feature = "std")]
     pool: Option<alloc::sync::Arc<crate::Pool>>,
+    #[cfg(feature = "std")]
+    trial: crate::trial::Trial,
 }
 
 impl<'m> OwnedSession<'m> {
@@ -177,11 +179,14 @@ impl<'m> OwnedSession<'m> {
             step_limit: u64::MAX,
             #[cfg(feature = "std")]
             pool: None,
+            #[cfg(feature = "std")]
+            trial: crate::trial::Trial::NEW,
         })
     }
 
     /// Shares the work of each run among this many threads, the calling one included (0: as many as this process has
-    /// processors for). A session has one unless told otherwise. Results are the same to the bit.
+    /// processors for). A session has one unless told otherwise. Results are the same to the bit. Of short runs, some of the first
+    /// ones find out whether threads make them faster; if not, the session goes on without.
     ///
     /// # Errors
     /// [`Error::Threads`] if there cannot be that many, [`Error::OutOfMemory`] if there is no work space for them.
@@ -228,15 +233,33 @@ impl<'m> OwnedSession<'m> {
 
     /// Runs the model and tells `observer` of each kernel call (of calls before the arena grew, too).
     pub fn run_observed(&mut self, inputs: &[TensorRef<'_>], observer: &mut impl Observe) -> Result<(), Error> {
-        let mut grown = false;
         #[cfg(feature = "std")]
-        let running = self.pool.as_deref().map(|pool| (pool, pool.enter()));
+        if let Some(pool) = self.pool.clone() {
+            let threads = self.trial.threads(inputs);
+            let start = std::time::Instant::now();
+            let running = threads.then(|| pool.enter());
+            let spread = running.is_some().then_some(&*pool as &dyn crate::Spread);
+            let result = self.run_with(spread, inputs, observer);
+            drop(running);
+            self.trial.took(threads, start.elapsed());
+            return result;
+        }
+        self.run_with(None, inputs, observer)
+    }
+
+    /// Runs the model, its kernel calls spread as told.
+    fn run_with(
+        &mut self,
+        spread: Option<&dyn crate::Spread>,
+        inputs: &[TensorRef<'_>],
+        observer: &mut impl Observe,
+    ) -> Result<(), Error> {
+        let mut grown = false;
         loop {
             let mut session = Session::resume(self.model.get(), self.arena.bytes_mut(), &mut self.state)?;
             session.set_step_limit(self.step_limit);
-            #[cfg(feature = "std")]
-            if let Some((pool, _)) = &running {
-                session.set_spread(*pool);
+            if let Some(spread) = spread {
+                session.set_spread(spread);
             }
             match session.run_observed(inputs, observer) {
                 Err(Error::ArenaTooSmall { needed }) if self.has_less(needed) => {
