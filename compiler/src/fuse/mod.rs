@@ -16,6 +16,8 @@ pub mod attention;
 mod attention_tests;
 mod boxes;
 pub mod chain;
+#[cfg(test)]
+mod chain_tests;
 mod codes;
 pub(crate) mod constants;
 pub mod group;

@@ -61,10 +61,10 @@ fn check(sizes: &[i64], terms: &[i64], image: &[i64], weights: &[i64], at: Reads
     let c = recognise(&cx.program, sum).expect("a contraction");
     let Def::Map { vars, body } = &cx.program.tensor(out).def else { unreachable!("a map was made") };
     let epilogue = expr::subst_vars(*body, &|v| vars.iter().position(|x| *x == v).map(|k| Int::var(c.vars[k])));
-    let position = position(&c);
+    let of = Contract { sum, out, epilogue, position: position(&c) };
     for cpu in &cpus() {
-        for choice in 0..choices(&cx.program, cpu, &c, sum, position, epilogue) {
-            let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue, choice).expect("a schedule");
+        for choice in 0..choices(&cx.program, cpu, &c, &of) {
+            let kernel = lower(&cx.program, cpu, &c, &of, choice).expect("a schedule");
             let tensors = |t: TensorId| match t {
                 t if t == x => vx.clone(),
                 t if t == w => vw.clone(),

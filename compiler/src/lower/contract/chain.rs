@@ -4,17 +4,18 @@
 //! the second reads them: as if the tensor lay there, less the position at which the block begins.
 
 use super::after::{self, Pass};
-use super::form::{Form, coef, extent, varies};
+use super::form::{Form, extent, varies};
 use super::nest::{Level, Nest};
 use super::schedule::{self, Schedule};
 use super::target::Target;
 use super::tile::Gen;
 use super::{form_of, generator, recognise};
 use crate::fuse::{Chain, Contract};
+use crate::kernel::ir::{Access, Reg};
 use crate::lower::LoweredKernel;
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId, linear_in};
-use crate::te::{Program, TensorId};
+use crate::te::Program;
 use graphmend_targets::Cpu;
 
 /// Fewest lines: threads share them.
@@ -119,7 +120,7 @@ pub(crate) fn lower(program: &Program, cpu: &Cpu, name: &str, chain: &Chain) -> 
     let between = chain.first.out;
     let mut e = Emit::new(program, name, true);
     let held = e.scratch_buf(program.tensor(between).dtype, Int::new(plan.block * plan.line));
-    let out = e.tensor_buf(chain.second.out, crate::kernel::ir::Access::Write);
+    let out = e.tensor_buf(chain.second.out, Access::Write);
     let start = VarId::index("start", Int::new(plan.lines * plan.line));
     plan.first.0.out = plan.first.0.out - Int::var(start);
     let operand = &mut plan.second.0.ops[plan.operand];
@@ -152,7 +153,7 @@ pub(crate) fn lower(program: &Program, cpu: &Cpu, name: &str, chain: &Chain) -> 
 }
 
 /// The tiles of all columns of a block of lines.
-fn all_columns(g: &mut Gen<'_>, passes: &[Pass], lines: (crate::kernel::ir::Reg, crate::kernel::ir::Reg)) {
+fn all_columns(g: &mut Gen<'_>, passes: &[Pass], lines: (Reg, Reg)) {
     let width = g.s.nv as i64 * i64::from(g.s.lanes);
     let nest = Nest { levels: vec![Level::Columns(Some(width))], spread: 0, rows: None };
     for pass in passes {

@@ -127,17 +127,17 @@ pub(super) fn check(
         }
         _ => expr::load(sum, c.dtype, c.vars.iter().map(|v| Int::var(*v)).collect()),
     };
-    let position = position(&c);
+    let of = Contract { sum, out, epilogue, position: position(&c) };
     for cpu in &cpus() {
-        let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue, 0).expect("a schedule");
+        let kernel = lower(&cx.program, cpu, &c, &of, 0).expect("a schedule");
         let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
         for (k, (g, e)) in got.iter().zip(expected).enumerate() {
             assert_eq!(g, e, "element {k} on {}:\n{}", cpu.name, kernel.kernel);
         }
         // Other schedules, of which Winograd's rounds otherwise.
         let scale = expected.iter().fold(1f32, |m, e| m.max(e.abs()));
-        for choice in 1..choices(&cx.program, cpu, &c, sum, position, epilogue) {
-            let kernel = lower(&cx.program, cpu, &c, sum, out, position, epilogue, choice).expect("a schedule");
+        for choice in 1..choices(&cx.program, cpu, &c, &of) {
+            let kernel = lower(&cx.program, cpu, &c, &of, choice).expect("a schedule");
             let got = run(&cx.program, &kernel, tensors, out, expected.len(), dims);
             for (k, (g, e)) in got.iter().zip(expected).enumerate() {
                 assert!(
@@ -239,7 +239,11 @@ fn sums_of_nothing_have_no_tiles() {
         for cpu in cpus() {
             let own: Vec<Int> = c.vars.iter().map(|v| Int::var(*v)).collect();
             let itself = expr::load(sum, DType::F32, own);
-            assert!(lower(&cx.program, &cpu, &c, sum, sum, position(&c), itself, 0).is_none(), "{m} {k} {n}");
+            assert!(
+                lower(&cx.program, &cpu, &c, &Contract { sum, out: sum, epilogue: itself, position: position(&c) }, 0)
+                    .is_none(),
+                "{m} {k} {n}"
+            );
         }
     }
 }
@@ -349,7 +353,9 @@ fn conv_of_bytes([h, w, inputs, outputs, size, step]: [usize; 6]) -> Vec<&'stati
     let c = recognise(&cx.program, y).expect("a contraction");
     let itself = expr::load(y, DType::I32, c.vars.iter().map(|v| Int::var(*v)).collect());
     let dots = |cpu: &Cpu| {
-        let kernel = lower(&cx.program, cpu, &c, y, y, position(&c), itself, 0).expect("a schedule");
+        let kernel =
+            lower(&cx.program, cpu, &c, &Contract { sum: y, out: y, epilogue: itself, position: position(&c) }, 0)
+                .expect("a schedule");
         let text = kernel.kernel.to_string();
         ["dot.bytes", "dot.words"].into_iter().find(|dot| text.contains(dot)).unwrap_or("floats")
     };
@@ -539,7 +545,9 @@ fn windows_of_three([h, w, inputs, outputs]: [usize; 4], target: &str) -> (f64, 
     let c = recognise(&cx.program, y).expect("a contraction");
     let itself = expr::load(y, DType::F32, c.vars.iter().map(|v| Int::var(*v)).collect());
     let cpu = lookup(target).expect("a preset");
-    let lowered = lower(&cx.program, &cpu, &c, y, y, position(&c), itself, 0).expect("a schedule");
+    let lowered =
+        lower(&cx.program, &cpu, &c, &Contract { sum: y, out: y, epilogue: itself, position: position(&c) }, 0)
+            .expect("a schedule");
     // Its two work spaces: transformed inputs and products.
     let filtered = lowered.bindings.iter().filter(|b| matches!(b, Binding::Scratch(..))).count() == 2;
     let got = run(&cx.program, &lowered, &|_| image.clone(), y, h * w * outputs, &vec![]);
