@@ -60,6 +60,7 @@ pub(crate) fn calls() -> Vec<(Kernel, Call)> {
     a_tile_writes_its_own_units_only();
     masks_live_in_variables_and_memory();
     addresses_reach_far_and_backwards();
+    a_value_that_was_read_stays_when_its_memory_changes();
     CALLS.take().unwrap_or_default()
 }
 
@@ -277,5 +278,27 @@ pub(crate) fn byte_products() -> Vec<(Kernel, Call)> {
 fn products_of_bytes_have_all_their_bits() {
     for (kernel, call) in byte_products() {
         agree(&kernel, &call);
+    }
+}
+
+#[test]
+fn a_value_that_was_read_stays_when_its_memory_changes() {
+    for lanes in [1, 4, 8, 16] {
+        // Read before a store, used after it: in the same block, in a loop, and around a loop that stores.
+        let ty = if lanes == 1 { "f32".into() } else { format!("f32x{lanes}") };
+        for (stores, result) in [("store b0[%0] = %4", "%5"), ("for %5 in %0..%1 step 1 { store b0[%0] = %4 }", "%6")] {
+            let k = kernel(&format!(
+                "kernel \"old\" {{ b0: write f32 b1: write f32 b2: read f32 scalars 1 %0: i64 = const 0 %1: i64 = scalar 0
+                 for %2 in %0..%1 step 1 {{ %3: {ty} = load b0[%0] %4: {ty} = load b2[%0]
+                   {stores} {result}: {ty} = mul %3, %4 store b1[%0] = {result} }} }}"
+            ));
+            let mut call = Call::random(&k, 16, &mut Rng(17));
+            call.bufs[0] = to_bytes(DType::F32, &(0..16).map(|k| u64::from((k as f32).to_bits())).collect::<Vec<_>>());
+            call.bufs[2] = to_bytes(DType::F32, &[u64::from(3f32.to_bits()); 16]);
+            call.scalars = vec![1];
+            let (_, bufs) = agree(&k, &call);
+            let product = from_bytes(DType::F32, &bufs[1]);
+            assert_eq!(f32::from_bits(product[lanes - 1] as u32), (lanes - 1) as f32 * 3.0);
+        }
     }
 }

@@ -137,7 +137,7 @@ fn pinned_regions_keep_operations_in_place() {
 }
 
 #[test]
-fn loads_are_shared_from_read_only_buffers_alone() {
+fn loads_are_shared_from_read_only_buffers() {
     let mut b = Builder::new("test", vec![read(DType::F32), write(DType::F32)], 1, false);
     let i = b.scalar(0);
     let first = b.load(IN, i, 1, 1);
@@ -145,8 +145,6 @@ fn loads_are_shared_from_read_only_buffers_alone() {
     let next = b.add(i, one);
     assert_eq!(b.load(IN, next, 0, 1), first);
     assert_ne!(b.load(IN, i, 1, 2), first);
-    let out = b.load(OUT, i, 0, 1);
-    assert_ne!(b.load(OUT, i, 0, 1), out);
     let cond = b.cmp(crate::kernel::ir::Cmp::Lt, i, one);
     b.begin_if(cond);
     let inner = b.load(IN, i, 5, 1);
@@ -284,4 +282,34 @@ fn stores_into_read_only_buffers_panic() {
     let mut b = floats();
     let (zero, x) = (b.i64(0), b.f32(1.0));
     b.store(IN, zero, 0, x);
+}
+
+#[test]
+fn loads_from_a_written_buffer_are_shared_until_it_is_written_again() {
+    let mut b = floats();
+    let zero = b.i64(0);
+    let first = b.load(OUT, zero, 0, 1);
+    assert_eq!(b.load(OUT, zero, 0, 1), first);
+    b.store(OUT, zero, 5, first);
+    let second = b.load(OUT, zero, 0, 1);
+    assert_ne!(second, first);
+    // A block inside may run again after it has written.
+    let n = b.scalar(0);
+    b.for_(zero, n, 1, |b, i| {
+        let inside = b.load(OUT, zero, 0, 1);
+        assert_ne!(inside, second);
+        assert_eq!(b.load(OUT, zero, 0, 1), inside);
+        b.store(OUT, i, 0, inside);
+    });
+    let third = b.load(OUT, zero, 0, 1);
+    assert!(third != second && third != first);
+    // Another buffer changes nothing; groups of bytes are loads, too.
+    let mut b = Builder::new("test", vec![write(DType::U8), write(DType::F32)], 0, false);
+    let (zero, x) = (b.i64(0), b.f32(1.0));
+    let words = b.words(Buf(0), zero, 0, 1);
+    b.store(Buf(1), zero, 0, x);
+    assert_eq!(b.words(Buf(0), zero, 0, 1), words);
+    let byte = b.load(Buf(0), zero, 0, 1);
+    b.store(Buf(0), zero, 0, byte);
+    assert_ne!(b.words(Buf(0), zero, 0, 1), words);
 }
