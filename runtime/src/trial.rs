@@ -62,6 +62,7 @@ fn digest(inputs: &[TensorRef<'_>]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{vec, vec::Vec};
 
     /// Which of the next runs use threads, if these take `with` microseconds with them and `without`.
     fn runs(trial: &mut Trial, count: usize, shape: &[usize], [with, without]: [u64; 2]) -> Vec<bool> {
