@@ -23,12 +23,14 @@ pub(crate) struct Trial {
     sizes: Option<u64>,
     /// Runs of these sizes. The first is not measured: it makes memory ready.
     runs: u32,
-    /// The shortest runs, with threads and without.
-    best: [Duration; 2],
+    /// The shortest runs with threads.
+    shared: Duration,
+    /// The shortest runs without.
+    alone: Duration,
 }
 
 impl Trial {
-    pub(crate) const NEW: Trial = Trial { sizes: None, runs: 0, best: [Duration::MAX; 2] };
+    pub(crate) const NEW: Trial = Trial { sizes: None, runs: 0, shared: Duration::MAX, alone: Duration::MAX };
 
     /// Should the next run, on inputs of these sizes, use threads?
     pub(crate) fn threads(&mut self, inputs: &[TensorRef<'_>]) -> bool {
@@ -38,15 +40,15 @@ impl Trial {
         }
         match self.runs {
             0 => true,
-            n if n <= 2 * EACH => n % 2 == 1 || self.best[0] > LONG,
-            _ => self.best[0] < self.best[1],
+            n if n <= 2 * EACH => n % 2 == 1 || self.shared > LONG,
+            _ => self.shared < self.alone,
         }
     }
 
     /// The run that was asked about took this long, with threads or without.
     pub(crate) fn took(&mut self, threads: bool, time: Duration) {
         if self.runs > 0 {
-            let best = &mut self.best[usize::from(!threads)];
+            let best = if threads { &mut self.shared } else { &mut self.alone };
             *best = time.min(*best);
         }
         self.runs += 1;

@@ -16,6 +16,7 @@ use crate::lower::LoweredKernel;
 use crate::lower::emit::Emit;
 use crate::sym::{Int, VarId, linear_in};
 use crate::te::Program;
+use crate::te::cx::flatten;
 use graphmend_targets::Cpu;
 
 /// Fewest lines: threads share them.
@@ -87,11 +88,10 @@ fn plan(program: &Program, cpu: &Cpu, chain: &Chain) -> Option<Plan> {
     let depthwise = s.n.is_some_and(|n| form.ops.iter().all(|op| varies(op.flat, n)));
     let first = (form, s);
     let c = recognise(program, chain.second.sum)?;
-    let whole = Form::of(program, &c, &chain.second, None)?;
-    let operand = whole.ops.iter().position(|op| op.tensor == between)?;
+    let factors = [&c.lhs, &c.rhs];
+    let operand = factors.iter().position(|(t, _)| *t == between)?;
     let vars: Vec<VarId> = c.vars.iter().chain(&c.rvars).copied().collect();
-    let (_, index) = if c.lhs.0 == between { &c.lhs } else { &c.rhs };
-    let position = crate::te::cx::flatten(&program.tensor(between).shape, index);
+    let position = flatten(&program.tensor(between).shape, &factors[operand].1);
     let (second_line, same) = line_of(position, &vars)?;
     let (form, _, s) = side(program, cpu, &chain.second, second_line)?;
     let weights = &form.ops[1 - operand].data;
@@ -103,15 +103,14 @@ fn plan(program: &Program, cpu: &Cpu, chain: &Chain) -> Option<Plan> {
     let rows = s.m.iter().map(|v| extent(*v).as_const()).try_fold(1, |n, m| m.map(|m| n * m))?;
     let block = (ROWS + rows - 1) / rows;
     let fits = most >= 1 && weights <= cache / 8 && lines * line * size > target.near;
-    let all = depthwise
+    let fits = depthwise
         && pointwise
         && target.lanes > 1
         && fits
         && lines >= LINES
         && extent(second_line).as_const() == Some(lines);
     let block = block.min(most).min(lines);
-
-    all.then_some(Plan { first, second: (form, s), target, operand, lines, line, block })
+    fits.then_some(Plan { first, second: (form, s), target, operand, lines, line, block })
 }
 
 /// Lowers a chain that [`pays`].

@@ -118,7 +118,7 @@ pub fn lower(
     let found = schedules(&form, &target, program, sum);
     match found.into_iter().nth(choice)? {
         How::Filtered(plan) => winograd::generate(program, &form, &plan, sum, out),
-        How::Tiles(other, s) => generate(program, other.as_ref().unwrap_or(&form), target, s, sum, out),
+        How::Tiles(other, s) => generate(program, other.as_deref().unwrap_or(&form), target, s, sum, out),
     }
 }
 
@@ -132,7 +132,7 @@ enum How {
     /// By Winograd's filtering.
     Filtered(winograd::Plan),
     /// By register tiles, of another form of the sum if one is named.
-    Tiles(Option<Form>, Schedule),
+    Tiles(Option<Box<Form>>, Schedule),
 }
 
 /// Schedules to choose from, each contraction's at most.
@@ -150,7 +150,7 @@ fn schedules(form: &Form, target: &Target, program: &Program, sum: TensorId) -> 
         }
         found.sort_by(|a, b| a.0.total_cmp(&b.0));
         if !found.is_empty() {
-            return found.into_iter().take(CHOICES).map(|(_, form, s)| How::Tiles(Some(form), s)).collect();
+            return found.into_iter().take(CHOICES).map(|(_, form, s)| How::Tiles(Some(Box::new(form)), s)).collect();
         }
     }
     if form.block().is_err() {
@@ -166,7 +166,7 @@ fn schedules(form: &Form, target: &Target, program: &Program, sum: TensorId) -> 
         tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     }
     let tiles = distinct(tiles).into_iter();
-    let tiles: Vec<How> = tiles.map(|(_, s)| How::Tiles(along.clone().filter(|_| s.dot), s)).collect();
+    let tiles: Vec<How> = tiles.map(|(_, s)| How::Tiles(along.clone().filter(|_| s.dot).map(Box::new), s)).collect();
     let plans = plans.into_iter().map(How::Filtered);
     let mut all: Vec<How> = if recommended {
         plans.chain(tiles).collect()
