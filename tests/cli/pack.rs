@@ -71,6 +71,17 @@ fn outputs_overwrite_neither_the_model_nor_each_other() {
 }
 
 #[test]
+fn a_packed_file_does_not_go_to_standard_output_by_a_dash() {
+    let folder = with_model();
+    for args in [["-o", "-"], ["--emit-onnx", "-"], ["--emit", "plan=-"]] {
+        let (status, message) = failure(&pack(&folder, &[&["model.onnx"][..], &args].concat()));
+        assert_eq!(status, 1, "{args:?}");
+        assert!(message.contains("name a file"), "{message}");
+        assert_eq!(files(&folder), ["model.onnx"], "{args:?}");
+    }
+}
+
+#[test]
 fn nothing_else_is_left_beside_the_outputs() {
     let folder = with_model();
     fs::write(folder.path("a.gmc.part"), "mine").unwrap();

@@ -16,7 +16,9 @@ fn every_line_has_an_answer() {
     npy::write(&x, &Array { dtype: DType::F32, shape: vec![1, 4], bytes: vec![0; 16] }).unwrap();
     let request = |out: &str| {
         let run = json!({"inputs": [x], "out": folder.path(out)});
-        json!({"id": out, "model": folder.path("model.onnx"), "work": folder.path(""), "runs": [run]}).to_string()
+        // The folder for its work is made if there is none.
+        let work = folder.path("work/new");
+        json!({"id": out, "model": folder.path("model.onnx"), "work": work, "runs": [run]}).to_string()
     };
     let lines: Vec<Vec<u8>> = vec![
         b"hello".to_vec(),

@@ -382,6 +382,9 @@ fn check_outputs(cli: &Cli, model: &Path, outputs: &[PathBuf]) -> Result<()> {
     let emitted = cli.emit.iter().filter_map(|(_, file)| file.as_deref());
     let mut taken = vec![real(model)];
     for path in outputs.iter().map(PathBuf::as_path).chain(emitted).chain(cli.emit_onnx.as_deref()) {
+        if path == Path::new("-") {
+            bail!("-: standard output has the summary: name a file (with --quiet, /dev/stdout is one)");
+        }
         let at = real(path);
         if at == taken[0] {
             bail!("{} would overwrite the model", path.display());

@@ -136,6 +136,9 @@ fn output_files(given: &[String], outputs: &[(&str, Named)]) -> Result<Vec<Optio
     let mut files = vec![None; names.len()];
     let mut given_file = vec![false; names.len()];
     for arg in given {
+        if arg == "-" || names.iter().any(|name| arg.strip_prefix(name) == Some("=-")) {
+            bail!("-o {arg}: outputs go to files, standard output has their summary: name a file or a folder");
+        }
         if is_folder(arg, &names) {
             for (file, (name, kind)) in files.iter_mut().zip(outputs) {
                 match kind {
@@ -249,6 +252,9 @@ mod tests {
         assert_eq!(files(&["y=1.npy", "y=z=2.npy"]).unwrap(), [some("1.npy"), None, some("2.npy")]);
         assert_eq!(files(&["out", "y=z=2"]).unwrap(), [some("out/y.npy"), some("out/a_b.npy"), some("2")]);
         assert!(files(&["y=1.npy", "y=2.npy"]).unwrap_err().to_string().contains("output y is given twice"));
+        for stdout in ["-", "y=-", "y=z=-"] {
+            assert!(files(&[stdout]).unwrap_err().to_string().contains("name a file"), "{stdout}");
+        }
         assert!(files(&["q=1.npy"]).unwrap_err().to_string().contains("no such output"));
         assert!(files(&["y=1.npy", "a/b=1.npy"]).is_err());
         assert_eq!(file_name("../../etc/x"), "_.._etc_x.npy");

@@ -133,6 +133,7 @@ fn answer(request: &Request, options: &compiler::pack::Options, threads: &Thread
 fn run_all(request: &Request, bytes: &[u8], threads: &Threads) -> Result<()> {
     // The way that a device takes: through a file that is mapped.
     let path = request.work.join("model.gmc");
+    fs::create_dir_all(&request.work).with_context(|| request.work.display().to_string())?;
     fs::write(&path, bytes).with_context(|| path.display().to_string())?;
     let model = Model::open(&path, Trust::Unsigned)?;
     let mut session = threads.session(&model)?;
