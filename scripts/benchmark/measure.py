@@ -98,10 +98,10 @@ class Bench:
     def given(self, model):
         return [a for i in model.inputs for a in ("-i", f"{i['name']}={i['file']}")]
 
-    def ours(self, model, packed, threads, runs=None, more=()):
+    def ours(self, model, packed, threads, runs=None, more=(), program=None):
         if threads > 1 and not self.has_threads:
             raise Failed("this build runs on one thread")
-        command = [self.program("graphmend-run"), "bench", packed, "--json", *self.given(model), *more]
+        command = [program or self.program("graphmend-run"), "bench", packed, "--json", *self.given(model), *more]
         command += ["--threads", str(threads)] if self.has_threads else []
         command += ["--loads", "1", "--runs", str(runs)] if runs else ["--loads", "5", "--seconds", str(self.seconds)]
         out = json.loads(run(pinned(command, threads)))
@@ -175,7 +175,7 @@ class Bench:
         out = {}
         for name in [OURS, *peers]:
             try:
-                got = (self.ours(model, packed, 1, RUNS_FOR_MEMORY) if name == OURS
+                got = (self.ours(model, packed, 1, RUNS_FOR_MEMORY, program=os.path.join(self.device, "graphmend-run")) if name == OURS
                        else self.peer(name, model, 1, RUNS_FOR_MEMORY))
                 if got["rss"] is None:
                     raise Failed("not known on this system")

@@ -38,8 +38,8 @@ PACKAGED = {
     "smart_turn_int8": ("pipecat-ai==1.14.0", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", [("input_features", (1, 80, 800), -1, 1)]),
 }
 
-# Reference models that tell nothing of their own about speed: random programs, and variants of others.
-LEFT_OUT = re.compile(r"^(control|exported)_|_(dyn|bn|8k)$")
+# Reference models that tell nothing of their own about speed: random and tiny programs, and variants of others.
+LEFT_OUT = re.compile(r"^(control|exported)_|^(mlp|quantized|quantized_signed)$|_(dyn|bn|8k)$")
 
 
 def saved(folder, name, array):

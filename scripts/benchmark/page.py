@@ -154,7 +154,7 @@ def memory_section(results):
                      f"{ours / theirs * 100:.0f} %" if ours and theirs else DASH,
                      f"{m['file_bytes'] / 2**20:.1f}" if "file_bytes" in m else DASH])
     head = ["model", *(TITLES[n] for n in names), "of onnxruntime (native)", "packed file"]
-    text = ("## Memory\nPeak resident set (VmHWM) in MiB after ten runs, one thread, each engine in a process of its own. A mapped file counts "
+    text = ("## Memory\nPeak resident set (VmHWM) in MiB after ten runs, one thread, each engine in a process of its own; ours is the program as devices have it. A mapped file counts "
             "as far as it was touched. OpenVINO and the second onnxruntime column carry Python and NumPy; the others are native programs.\n\n"
             f"{table(head, rows)}\n")
     if shares:
